@@ -1,0 +1,19 @@
+//! The wire contract: what an object looks like and which rules it must meet, as pure functions.
+//!
+//! In the order in which a request body meets them:
+//!
+//! ```text
+//! bytes ─ decode ─▶ Value ─ normal ─▶ Value in canonical form ─ patch / apply ─▶ new Value
+//!                     │                      │
+//!                  protobuf               schema: one table of types drives all of these,
+//!                                         and the OpenAPI documents
+//! names, selector, meta, quantity, time: the rules on parts;  field, status: how a broken one is told
+//! ```
+//!
+//! Nothing here does I/O, reads a clock or parses X.509: the server's registry joins these rules
+//! with `pki`.
+
+pub mod field;
+pub mod names;
+pub mod schema;
+pub mod status;

@@ -1,0 +1,173 @@
+//! The types of the API, as data.
+//!
+//! One table says of every type which fields it has, what each holds, when it is written, how
+//! lists merge and which protobuf tag it has. Decoding, normal form, patches, server-side apply
+//! and the OpenAPI documents are all driven by it, so they cannot disagree. The tables are the
+//! files under `schema/`; [`parse`] reads them once, on first use.
+
+mod parse;
+
+pub use parse::ParseError;
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+/// All types, looked up by full name.
+#[derive(Debug)]
+pub struct Schema {
+    types: Vec<Type>,
+    by_name: HashMap<&'static str, TypeId>,
+}
+
+/// A type's place in the [`Schema`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TypeId(u32);
+
+/// One object type.
+#[derive(Debug)]
+pub struct Type {
+    /// As in OpenAPI: `io.k8s.api.core.v1.Pod`.
+    pub name: &'static str,
+    /// One sentence for `kubectl explain`; may be empty.
+    pub description: &'static str,
+    /// The fields, sorted by name.
+    pub fields: Vec<Field>,
+    /// Server-side apply treats the whole object as one value.
+    pub atomic: bool,
+}
+
+/// One field of a [`Type`].
+#[derive(Debug)]
+pub struct Field {
+    /// The JSON name.
+    pub name: &'static str,
+    /// The protobuf field number; 0 for none.
+    pub tag: u32,
+    /// What it holds.
+    pub shape: Shape,
+    /// When it is written.
+    pub presence: Presence,
+    /// OpenAPI says it is required (the server enforces that by validation, not by schema).
+    pub required: bool,
+    /// The default that OpenAPI and server-side apply's list keys know (`protocol: TCP`).
+    pub default: Option<Value>,
+    /// How server-side apply sees a list or map.
+    pub merge: Merge,
+    /// How a strategic merge patch treats the field.
+    pub patch: Patch,
+    /// The values it may have, for OpenAPI.
+    pub one_of: Vec<&'static str>,
+    /// One sentence for `kubectl explain`; may be empty.
+    pub description: &'static str,
+}
+
+/// What a field or list element holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// UTF-8 text.
+    String,
+    /// `true` or `false`.
+    Bool,
+    /// A 32-bit integer.
+    Int32,
+    /// A 64-bit integer.
+    Int64,
+    /// A double.
+    Float,
+    /// Base64 in JSON, raw in protobuf.
+    Bytes,
+    /// RFC 3339 with seconds.
+    Time,
+    /// RFC 3339 with microseconds.
+    MicroTime,
+    /// A number with a suffix (`500m`, `1Gi`).
+    Quantity,
+    /// A number or a string.
+    IntOrString,
+    /// Any JSON, kept as it is (`runtime.RawExtension`).
+    Raw,
+    /// The field set of a managedFields entry: any JSON, kept as it is.
+    FieldsV1,
+    /// An object of another type.
+    Object(TypeId),
+    /// A list.
+    List(Box<Shape>),
+    /// A map with string keys.
+    Map(Box<Shape>),
+}
+
+/// When a field stands in the canonical form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// Only when it is not empty (`omitempty` on a plain value): `""`, `0`, `false`, `[]`, `{}`
+    /// and `null` are dropped.
+    NonEmpty,
+    /// When it was given (`omitempty` on a pointer): a zero value is kept, `null` is dropped.
+    Given,
+    /// Always: an absent one is written as `""`, `0`, `false`, `{}` (objects), or `null` (lists,
+    /// maps, bytes, times).
+    Always,
+}
+
+/// How server-side apply sees a list, map or object field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Merge {
+    /// Fields of an object, keys of a map: each owned alone. For a list: the same as `Atomic`.
+    Default,
+    /// One value, owned whole.
+    Atomic,
+    /// A list in which every value stands once.
+    Set,
+    /// A list of objects told apart by these fields.
+    ByKey(Vec<&'static str>),
+}
+
+/// How a strategic merge patch treats a field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Patch {
+    /// Objects are merged, everything else is replaced.
+    Default,
+    /// A list whose elements are merged: by this key, or as a set of scalars when there is none.
+    Merge(Option<&'static str>),
+    /// An object of which the patch says which keys remain.
+    RetainKeys,
+    /// `retainKeys` and `merge` by this key, together (`spec.volumes`).
+    MergeRetainKeys(&'static str),
+}
+
+impl Schema {
+    /// The schema of everything Windlass serves.
+    pub fn get() -> &'static Schema {
+        static SCHEMA: OnceLock<Schema> = OnceLock::new();
+        SCHEMA.get_or_init(parse::builtin)
+    }
+
+    /// The type of that full name.
+    pub fn lookup(&self, name: &str) -> Option<TypeId> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The type behind an id.
+    pub fn type_of(&self, id: TypeId) -> &Type {
+        &self.types[id.0 as usize]
+    }
+
+    /// All types, in the order of the tables.
+    pub fn types(&self) -> impl Iterator<Item = (TypeId, &Type)> {
+        self.types.iter().enumerate().map(|(i, t)| (TypeId(i as u32), t))
+    }
+}
+
+impl Type {
+    /// The field of that JSON name.
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.fields.binary_search_by(|f| f.name.cmp(name)).ok().map(|i| &self.fields[i])
+    }
+
+    /// The field of that protobuf number.
+    pub fn field_by_tag(&self, tag: u32) -> Option<&Field> {
+        self.fields.iter().find(|f| f.tag == tag)
+    }
+}

@@ -1,0 +1,187 @@
+//! The `Status` object: how a Kubernetes server says that something failed, or went well.
+
+use serde::{Deserialize, Serialize};
+
+use crate::field::Errors;
+
+/// `Status` of `meta.k8s.io/v1`, with the group and version it has on the wire (`v1`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    /// Always `Status`.
+    pub kind: String,
+    /// Always `v1`.
+    pub api_version: String,
+    /// List metadata; only `continue` is ever set, on an expired list.
+    pub metadata: StatusMeta,
+    /// `Success` or `Failure`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    /// For people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// For programs: `NotFound`, `Conflict`, …; empty when the failure is unclassified.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// What it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<Details>,
+    /// The HTTP status code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<u16>,
+}
+
+/// The list metadata of a `Status`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StatusMeta {
+    /// A token to go on with an expired list.
+    #[serde(default, rename = "continue", skip_serializing_if = "String::is_empty")]
+    pub continue_: String,
+}
+
+/// What a `Status` is about.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Details {
+    /// The object's name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Its API group.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// Its plural resource for most errors, its kind for validation errors.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    /// Its uid.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// The single errors.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<Cause>,
+    /// When to try again.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub retry_after_seconds: u32,
+}
+
+/// One error among the causes of a failure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cause {
+    /// Its type, under the JSON key `reason`.
+    #[serde(rename = "reason")]
+    pub kind: CauseType,
+    /// For people.
+    pub message: String,
+    /// The field, if it is about one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub field: String,
+}
+
+/// The machine-readable types of causes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // the names are the documentation: they are the wire values
+pub enum CauseType {
+    FieldValueNotFound,
+    FieldValueRequired,
+    FieldValueDuplicate,
+    FieldValueInvalid,
+    FieldValueNotSupported,
+    FieldValueForbidden,
+    FieldValueTooLong,
+    FieldValueTooMany,
+    InternalError,
+    FieldValueTypeInvalid,
+    FieldManagerConflict,
+    NamespaceTerminating,
+    ResourceVersionTooLarge,
+    UnexpectedServerResponse,
+}
+
+impl Status {
+    /// A failure with the given code, reason and message, without details.
+    pub fn failure(code: u16, reason: &str, message: impl Into<String>) -> Self {
+        Status {
+            kind: "Status".into(),
+            api_version: "v1".into(),
+            metadata: StatusMeta::default(),
+            status: Some("Failure".into()),
+            message: message.into(),
+            reason: reason.into(),
+            details: None,
+            code: Some(code),
+        }
+    }
+
+    /// A success that speaks of `details`.
+    pub fn success(details: Details) -> Self {
+        Status {
+            kind: "Status".into(),
+            api_version: "v1".into(),
+            metadata: StatusMeta::default(),
+            status: Some("Success".into()),
+            message: String::new(),
+            reason: String::new(),
+            details: Some(details),
+            code: None,
+        }
+    }
+
+    /// The same with `details`.
+    #[must_use]
+    pub fn with_details(mut self, details: Details) -> Self {
+        self.details = Some(details);
+        self
+    }
+
+    /// 422: the object of `kind` (qualified by `group`) and `name` breaks rules.
+    pub fn invalid(group: &str, kind: &str, name: &str, errors: Errors) -> Self {
+        let qualified = qualified(group, kind);
+        let mut words: Vec<String> = Vec::new();
+        for error in errors.iter() {
+            let text = error.to_string();
+            if !words.contains(&text) {
+                words.push(text);
+            }
+        }
+        let said = match words.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let message = format!("{qualified} {} is invalid: {said}", crate::field::quote(name));
+        Status::failure(422, "Invalid", message).with_details(Details {
+            name: name.into(),
+            group: group.into(),
+            kind: kind.into(),
+            causes: errors.into_vec().into_iter().map(Cause::from).collect(),
+            ..Details::default()
+        })
+    }
+}
+
+/// `kind.group`, or `kind` alone in the core group.
+pub fn qualified(group: &str, kind: &str) -> String {
+    if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") }
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::field::Path;
+
+    #[test]
+    fn several_errors_are_listed_once_each_and_all_are_causes() {
+        let mut errors = Errors::new();
+        errors.required(&Path::new("a"), "");
+        errors.required(&Path::new("a"), "");
+        errors.required(&Path::new("b"), "");
+        let status = Status::invalid("g", "K", "n", errors);
+        assert_eq!(
+            status.message,
+            "K.g \"n\" is invalid: [a: Required value, b: Required value]"
+        );
+        assert_eq!(status.details.unwrap().causes.len(), 3);
+    }
+}

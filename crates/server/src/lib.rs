@@ -1,0 +1,3 @@
+//! The API server.
+
+pub mod registry;

@@ -1,0 +1,3 @@
+//! The kinds that are served, one folder each.
+
+pub mod kind;

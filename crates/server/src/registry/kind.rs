@@ -1,0 +1,202 @@
+//! What the machinery must know of a kind: one descriptor of plain data and pure functions.
+
+use serde_json::Value;
+use time::OffsetDateTime;
+use windlass_api::field::{Errors, Path};
+
+/// One kind of object, with everything that sets it apart from the others.
+///
+/// [`Kind::DEFAULT`] has the values most kinds share; a descriptor overrides what differs:
+/// `Kind { name: "Pod", plural: "pods", …, ..Kind::DEFAULT }`.
+pub struct Kind {
+    /// `Pod`.
+    pub name: &'static str,
+    /// `pods`.
+    pub plural: &'static str,
+    /// `pod`.
+    pub singular: &'static str,
+    /// `po`.
+    pub short_names: &'static [&'static str],
+    /// `all`.
+    pub categories: &'static [&'static str],
+    /// Whether objects live in a namespace.
+    pub scope: Scope,
+    /// The group-versions it is served in, most preferred first within a group. The first is the one it is stored in.
+    pub served: &'static [Served],
+    /// `status` and the like.
+    pub subresources: &'static [Subresource],
+    /// The grammar of its names.
+    pub name_rule: NameRule,
+    /// Field selectors beyond `metadata.name` (and `metadata.namespace` for namespaced kinds):
+    /// the label a client writes and where the value stands (JSON pointer). Several pointers:
+    /// the first one present. Absent values select as the empty string.
+    pub selectable: &'static [Selectable],
+    /// Table columns; empty means Name and Created At.
+    pub columns: &'static [Column],
+    /// The cells of one row, as many as there are columns.
+    pub row: fn(&Value, OffsetDateTime) -> Vec<Value>,
+    /// Whether `metadata.generation` is kept: 1 at creation, raised when anything but metadata
+    /// and status changes.
+    pub generation: bool,
+    /// Whether a PUT without a resourceVersion overwrites (else it is a 422).
+    pub unconditional_update: bool,
+    /// Whether a PUT to a name that does not exist creates it.
+    pub create_on_update: bool,
+    /// Fills in defaults after decoding, on every write, as Kubernetes does when it decodes.
+    pub defaults: fn(&mut Value),
+    /// Sets and resets what the server owns on a new object, before validation.
+    pub prepare_create: fn(&mut Value),
+    /// Sets and resets what the server owns on a changed object (new, old), before validation.
+    pub prepare_update: fn(&mut Value, &Value),
+    /// The rules of a new object, beyond those on metadata.
+    pub validate_create: fn(&Value, &mut Errors),
+    /// The rules of a change (new, old), beyond those on metadata.
+    pub validate_update: fn(&Value, &Value, &mut Errors),
+    /// Whether deleting waits for `deletionGracePeriodSeconds` (pods on a node); given the
+    /// object and the period the client asked for, the period to use.
+    pub grace: fn(&Value, Option<i64>) -> i64,
+}
+
+/// Whether objects of a kind live in a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// `/api/v1/nodes/n`
+    Cluster,
+    /// `/api/v1/namespaces/x/pods/p`
+    Namespaced,
+}
+
+/// One group-version in which a kind is served.
+pub struct Served {
+    /// Empty for the core group.
+    pub group: &'static str,
+    /// `v1`.
+    pub version: &'static str,
+    /// Its type in the schema: `io.k8s.api.core.v1.Pod`.
+    pub type_name: &'static str,
+    /// How to turn an object of this version into the stored one and back; `None` where they
+    /// differ in `apiVersion` only.
+    pub convert: Option<Convert>,
+}
+
+/// The two directions between a served version and the stored one. `apiVersion` and `kind` are
+/// the machinery's business.
+#[derive(Clone, Copy)]
+pub struct Convert {
+    /// From this version to the stored one.
+    pub to_stored: fn(Value) -> Value,
+    /// From the stored version to this one.
+    pub from_stored: fn(Value) -> Value,
+}
+
+/// A view on an object, or something done with it, under a name of its own.
+pub struct Subresource {
+    /// `status`.
+    pub name: &'static str,
+    /// What it does.
+    pub action: Action,
+}
+
+/// What a subresource does.
+pub enum Action {
+    /// GET, PUT and PATCH of the whole object, of which only a part may change.
+    View {
+        /// Sets back what this subresource may not change (new, old), before validation.
+        prepare_update: fn(&mut Value, &Value),
+        /// The rules of a change through it (new, old).
+        validate_update: fn(&Value, &Value, &mut Errors),
+    },
+    /// POST of another kind (`serviceaccounts/token`, `pods/eviction`, `pods/binding`),
+    /// carried out by the server's own code for it.
+    Create {
+        /// The group of the posted kind (`authentication.k8s.io`).
+        group: &'static str,
+        /// Its version.
+        version: &'static str,
+        /// Its name (`TokenRequest`).
+        kind: &'static str,
+        /// Its type in the schema.
+        type_name: &'static str,
+    },
+    /// PUT only, of the whole object, to take away namespace finalizers (`namespaces/finalize`).
+    Finalize,
+}
+
+/// The grammar of a kind's names. Returns what is wrong with a name; `prefix` is true for a
+/// `generateName`, which may end in what a name may not end in.
+pub type NameRule = fn(name: &str, prefix: bool) -> Vec<String>;
+
+/// A field that clients may select by.
+pub struct Selectable {
+    /// As the client writes it: `spec.nodeName`.
+    pub label: &'static str,
+    /// JSON pointers to the value, tried in order.
+    pub at: &'static [&'static str],
+}
+
+/// A column of a kind's table.
+pub struct Column {
+    /// The heading.
+    pub name: &'static str,
+    /// `string`, `integer`, `date`, …
+    pub kind: &'static str,
+    /// `name` for the column that holds the object's name, else empty.
+    pub format: &'static str,
+    /// Shown by clients that show it.
+    pub description: &'static str,
+    /// 0: always shown; 1: with `-o wide`.
+    pub priority: i32,
+}
+
+impl Kind {
+    /// What most kinds have in common.
+    pub const DEFAULT: Kind = Kind {
+        name: "",
+        plural: "",
+        singular: "",
+        short_names: &[],
+        categories: &[],
+        scope: Scope::Namespaced,
+        served: &[],
+        subresources: &[],
+        name_rule: windlass_api::names::dns1123_subdomain_rule,
+        selectable: &[],
+        columns: &[],
+        row: |_, _| Vec::new(),
+        generation: false,
+        unconditional_update: true,
+        create_on_update: false,
+        defaults: |_| {},
+        prepare_create: |_| {},
+        prepare_update: |_, _| {},
+        validate_create: |_, _| {},
+        validate_update: |_, _, _| {},
+        grace: |_, _| 0,
+    };
+
+    /// The group-version it is stored in.
+    pub fn stored(&self) -> &'static Served {
+        &self.served[0]
+    }
+
+    /// The subresource of that name.
+    pub fn subresource(&self, name: &str) -> Option<&'static Subresource> {
+        self.subresources.iter().find(|s| s.name == name)
+    }
+}
+
+impl Served {
+    /// `v1` or `group/version`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+}
+
+/// The root of an object, for validation.
+pub fn root() -> Path {
+    Path::default()
+}
