@@ -130,9 +130,13 @@ impl Errors {
 
     /// The value is not one of `supported`.
     pub fn not_supported(&mut self, path: &Path, value: &str, supported: &[&str]) {
+        self.not_supported_raw(path, &quote(value), supported);
+    }
+
+    /// The value, already written out, is not one of `supported`.
+    pub fn not_supported_raw(&mut self, path: &Path, shown: &str, supported: &[&str]) {
         let quoted: Vec<String> = supported.iter().map(|s| quote(s)).collect();
-        let text =
-            format!("Unsupported value: {}: supported values: {}", quote(value), quoted.join(", "));
+        let text = format!("Unsupported value: {shown}: supported values: {}", quoted.join(", "));
         self.push(path, CauseType::FieldValueNotSupported, text);
     }
 
