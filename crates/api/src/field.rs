@@ -62,7 +62,12 @@ pub struct FieldError {
 
 impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", if self.path.0.is_empty() { "<nil>" } else { &self.path.0 }, self.message)
+        write!(
+            f,
+            "{}: {}",
+            if self.path.0.is_empty() { "<nil>" } else { &self.path.0 },
+            self.message
+        )
     }
 }
 
@@ -121,6 +126,12 @@ impl Errors {
     /// The string value breaks a rule.
     pub fn invalid_str(&mut self, path: &Path, value: &str, detail: &str) {
         self.invalid(path, &Value::String(value.to_owned()), detail);
+    }
+
+    /// The value breaks a rule and is shown as `shown`, for JSON whose fields have their own order.
+    pub fn invalid_shown(&mut self, path: &Path, shown: &str, detail: &str) {
+        let text = format!("Invalid value: {shown}");
+        self.push(path, CauseType::FieldValueInvalid, with_detail(&text, detail));
     }
 
     /// The value breaks a rule and is too large or too secret to repeat.
