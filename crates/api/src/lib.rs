@@ -13,7 +13,9 @@
 //! Nothing here does I/O, reads a clock or parses X.509: the server's registry joins these rules
 //! with `pki`.
 
+pub mod decode;
 pub mod field;
+pub mod limits;
 pub mod names;
 pub mod schema;
 pub mod status;
