@@ -67,6 +67,9 @@ pub struct Field {
     pub wrapped: bool,
     /// When it is written.
     pub presence: Presence,
+    /// A field that is always written is `null` when absent, whatever its shape (a pointer without
+    /// `omitempty`).
+    pub nullable: bool,
     /// OpenAPI says it is required (the server enforces that by validation, not by schema).
     pub required: bool,
     /// The default that OpenAPI and server-side apply's list keys know (`protocol: TCP`).
@@ -124,8 +127,8 @@ pub enum Presence {
     NonEmpty,
     /// When it was given (`omitempty` on a pointer): a zero value is kept, `null` is dropped.
     Given,
-    /// Always: an absent one is written as `""`, `0`, `false`, `{}` (objects), or `null` (lists,
-    /// maps, bytes, times).
+    /// Always: an absent one is written as `""`, `0`, `false`, the empty object with what is always
+    /// written in it, or `null` (lists, maps, bytes, times, and every [`Field::nullable`]).
     Always,
 }
 

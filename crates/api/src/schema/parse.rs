@@ -16,8 +16,8 @@
 //!
 //! A field is: protobuf tag, JSON name, shape, presence (`always`, `given`, `nonempty`), then any of
 //! `required`, `default=JSON` (no spaces), `list=atomic|set|key:a,b`, `map=atomic`,
-//! `patch=merge|merge:KEY|retainKeys|merge+retainKeys:KEY`, `enum=A,B`, `wrapped`; then `|` and a
-//! sentence. A shape is a scalar name, a type (`Name` of this package or `alias.Name`), `[]shape` or
+//! `patch=merge|merge:KEY|retainKeys|merge+retainKeys:KEY`, `enum=A,B`, `wrapped`, `nullable`; then
+//! `|` and a sentence. A shape is a scalar name, a type (`Name` of this package or `alias.Name`), `[]shape` or
 //! `map[shape]`. With `inline` for a presence, the type's fields join those of the type at hand.
 
 use std::collections::HashMap;
@@ -25,7 +25,22 @@ use std::collections::HashMap;
 use super::{Field, Inline, Merge, Patch, Presence, Schema, Shape, Type, TypeId};
 
 /// The tables that are built into the binary.
-const TABLES: &[(&str, &str)] = &[];
+const TABLES: &[(&str, &str)] = &[
+    ("meta.v1", include_str!("../../schema/meta.v1.schema")),
+    ("core.v1", include_str!("../../schema/core.v1.schema")),
+    ("authentication.v1", include_str!("../../schema/authentication.v1.schema")),
+    ("authorization.v1", include_str!("../../schema/authorization.v1.schema")),
+    ("certificates.v1", include_str!("../../schema/certificates.v1.schema")),
+    ("certificates.v1beta1", include_str!("../../schema/certificates.v1beta1.schema")),
+    ("certificates.v1alpha1", include_str!("../../schema/certificates.v1alpha1.schema")),
+    ("coordination.v1", include_str!("../../schema/coordination.v1.schema")),
+    ("events.v1", include_str!("../../schema/events.v1.schema")),
+    ("node.v1", include_str!("../../schema/node.v1.schema")),
+    ("policy.v1", include_str!("../../schema/policy.v1.schema")),
+    ("rbac.v1", include_str!("../../schema/rbac.v1.schema")),
+    ("resource.v1", include_str!("../../schema/resource.v1.schema")),
+    ("storage.v1", include_str!("../../schema/storage.v1.schema")),
+];
 
 /// What is wrong with a table, and where.
 #[derive(Debug, thiserror::Error)]
@@ -215,6 +230,7 @@ fn field(
             other => return Err(line.error(format!("presence {other:?}"))),
         },
         wrapped: false,
+        nullable: false,
         required: false,
         default: None,
         merge: Merge::Default,
@@ -232,6 +248,7 @@ fn attribute(line: &Line, field: &mut Field, word: &'static str) -> Result<(), P
     match word.split_once('=').unwrap_or((word, "")) {
         ("required", "") => field.required = true,
         ("wrapped", "") => field.wrapped = true,
+        ("nullable", "") => field.nullable = true,
         ("default", json) => {
             let parsed = serde_json::from_str(json);
             field.default = Some(parsed.map_err(|e| line.error(format!("default {json}: {e}")))?);
