@@ -23,8 +23,7 @@ pub fn json(bytes: &[u8]) -> Result<Decoded, DecodeError> {
 
 /// Reads any one JSON value; an error is in the words of Go's decoder where it has some.
 pub(super) fn any(bytes: &[u8]) -> Result<Decoded, String> {
-    let mut build =
-        Build { duplicates: Vec::new(), text_left: usize::MAX, whole_floats_are_integers: false };
+    let mut build = Build { duplicates: Vec::new(), whole_floats_are_integers: false };
     match read(bytes, &mut build) {
         Ok(value) => Ok(Decoded { value, duplicates: build.duplicates }),
         // Only now is it worth the time to look for the words.

@@ -15,8 +15,6 @@ use crate::limits::MAX_DUPLICATES;
 pub(super) struct Build {
     /// The paths of duplicate keys so far.
     pub duplicates: Vec<String>,
-    /// How many more bytes of text the value may hold.
-    pub text_left: usize,
     /// Whether a whole number written as a float (`1e3`) becomes an integer.
     pub whole_floats_are_integers: bool,
 }
@@ -31,16 +29,6 @@ impl<'a> Tree<'a> {
     /// Builds the whole value.
     pub fn root(build: &'a mut Build) -> Self {
         Tree { place: Place::Root, build }
-    }
-
-    fn text<E: Error>(&mut self, length: usize) -> Result<(), E> {
-        match self.build.text_left.checked_sub(length) {
-            Some(left) => {
-                self.build.text_left = left;
-                Ok(())
-            }
-            None => Err(E::custom("the text is too long once its aliases are replaced")),
-        }
     }
 }
 
@@ -112,13 +100,11 @@ impl<'de> Visitor<'de> for Tree<'_> {
         number.map(Value::Number).ok_or_else(|| E::custom("a number is not finite"))
     }
 
-    fn visit_str<E: Error>(mut self, value: &str) -> Result<Value, E> {
-        self.text(value.len())?;
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
         Ok(Value::String(value.to_owned()))
     }
 
-    fn visit_string<E: Error>(mut self, value: String) -> Result<Value, E> {
-        self.text(value.len())?;
+    fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
         Ok(Value::String(value))
     }
 
@@ -133,10 +119,9 @@ impl<'de> Visitor<'de> for Tree<'_> {
         }
     }
 
-    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
         while let Some(key) = map.next_key_seed(Key)? {
-            self.text(key.len())?;
             let entry = object.entry(key);
             let place = Place::Field(&self.place, entry.key());
             if matches!(entry, Entry::Occupied(_)) {

@@ -25,11 +25,7 @@ pub fn yaml(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     }
     let text = std::str::from_utf8(bytes)
         .map_err(|_| DecodeError::Yaml("the text is not UTF-8".to_owned()))?;
-    let mut build = Build {
-        duplicates: Vec::new(),
-        text_left: MAX_YAML_TEXT_BYTES,
-        whole_floats_are_integers: true,
-    };
+    let mut build = Build { duplicates: Vec::new(), whole_floats_are_integers: true };
     let mut first = None;
     let whole =
         serde_saphyr::with_deserializer_from_str_with_options(text, options(), |document| {
@@ -87,6 +83,7 @@ pub fn to_yaml(value: &Value) -> String {
     let options = serde_saphyr::ser_options! {
         // Folding changes text in the hands of readers that do it differently.
         folded_wrap_chars: usize::MAX,
+        prefer_block_scalars: !has_tabbed_block(value),
     };
     let mut text = match serde_saphyr::to_string_with_options(value, options) {
         Ok(text) => text,
@@ -97,6 +94,19 @@ pub fn to_yaml(value: &Value) -> String {
         text.push('\n');
     }
     text
+}
+
+/// Whether a text of several lines begins with a tab, after empty lines at most. As a block, libyaml
+/// and its descendants in Go and Python take that tab for broken indentation.
+fn has_tabbed_block(value: &Value) -> bool {
+    match value {
+        Value::String(text) => {
+            text.contains('\n') && text.trim_start_matches('\n').starts_with('\t')
+        }
+        Value::Array(list) => list.iter().any(has_tabbed_block),
+        Value::Object(object) => object.values().any(has_tabbed_block),
+        _ => false,
+    }
 }
 
 #[cfg(test)]

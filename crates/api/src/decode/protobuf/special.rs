@@ -6,6 +6,7 @@ use time::OffsetDateTime;
 
 use super::{Fault, delimited, each_field, text};
 use crate::limits::MAX_DEPTH;
+use crate::timestamp;
 
 /// Go's zero time, 0001-01-01T00:00:00Z, in seconds.
 const ZERO_TIME: i64 = -62_135_596_800;
@@ -13,25 +14,23 @@ const ZERO_TIME: i64 = -62_135_596_800;
 /// `Time`: a time with seconds. The nanoseconds are dropped, as Kubernetes does, because JSON has
 /// none; the zero time, which Go writes as an empty message, is `null`.
 pub(super) fn time(bytes: &[u8]) -> Result<Value, Fault> {
-    let (seconds, _) = timestamp(bytes)?;
+    let (seconds, _) = seconds_and_nanos(bytes)?;
     if bytes.is_empty() || seconds == ZERO_TIME {
         return Ok(Value::Null);
     }
-    let time = calendar(seconds, 0)?;
-    Ok(Value::String(format!("{}Z", to_the_second(time))))
+    Ok(Value::String(timestamp::format(calendar(seconds, 0)?)))
 }
 
 /// `MicroTime`: a time with microseconds.
 pub(super) fn micro_time(bytes: &[u8]) -> Result<Value, Fault> {
-    let (seconds, nanos) = timestamp(bytes)?;
+    let (seconds, nanos) = seconds_and_nanos(bytes)?;
     if bytes.is_empty() || (seconds, nanos) == (ZERO_TIME, 0) {
         return Ok(Value::Null);
     }
-    let time = calendar(seconds, nanos)?;
-    Ok(Value::String(format!("{}.{:06}Z", to_the_second(time), time.microsecond())))
+    Ok(Value::String(timestamp::format_micro(calendar(seconds, nanos)?)))
 }
 
-fn timestamp(bytes: &[u8]) -> Result<(i64, i32), Fault> {
+fn seconds_and_nanos(bytes: &[u8]) -> Result<(i64, i32), Fault> {
     let (mut seconds, mut nanos) = (0, 0);
     each_field(bytes, |tag, wire, rest| {
         let context = DecodeContext::default();
@@ -52,12 +51,6 @@ fn calendar(seconds: i64, nanos: i32) -> Result<OffsetDateTime, Fault> {
         Ok(time) if (0..=9999).contains(&time.year()) => Ok(time),
         _ => Err(Fault::new("the year is not within 0 and 9999")),
     }
-}
-
-fn to_the_second(time: OffsetDateTime) -> String {
-    let (year, month, day) = (time.year(), u8::from(time.month()), time.day());
-    let (hour, minute, second) = (time.hour(), time.minute(), time.second());
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
 }
 
 /// `Quantity`: its text, in field 1.

@@ -187,7 +187,7 @@ fn what_does_not_fit_is_refused_with_its_place() {
         (Wire(vec![0x0a, 0x7f, b'x']), "proto: name: unexpected EOF"),
         (Wire(vec![0x0a, 0xff]), "proto: name: invalid varint"),
         (Wire(vec![0x0f]), "proto: invalid wire type"),
-        (wire().varint(0, 1), "proto: invalid tag"),
+        (Wire(vec![0x00, 0x01]), "proto: invalid tag"),
         (wire().bytes(17, [0; 7]), "proto: ratios: "),
     ] {
         let error = decode(raw).unwrap_err().to_string();
@@ -236,6 +236,6 @@ fn nesting_is_bounded() {
     let inside = |levels| wire().message(18, wire().message(11, wire().bytes(1, raw(levels))));
     assert_eq!(super::super::depth(&read(inside(MAX_DEPTH - 2))), MAX_DEPTH);
     assert!(decode(inside(MAX_DEPTH - 1)).is_err());
-    let groups = Wire([vec![0xc3, 0x3e].repeat(5_000), vec![0xc4, 0x3e].repeat(5_000)].concat());
+    let groups = Wire([[0xc3, 0x3e].repeat(5_000), [0xc4, 0x3e].repeat(5_000)].concat());
     assert!(decode(groups).is_err());
 }
