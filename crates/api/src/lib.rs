@@ -15,7 +15,9 @@
 
 pub mod age;
 pub mod conditions;
+pub mod decode;
 pub mod field;
+pub mod limits;
 pub mod meta;
 pub mod names;
 pub mod schema;
