@@ -16,10 +16,10 @@
 pub mod age;
 pub mod conditions;
 pub mod field;
-
 pub mod names;
+pub mod normal;
+pub mod quantity;
 pub mod schema;
-
 pub mod signer_name;
 pub mod status;
 pub mod timestamp;
