@@ -20,6 +20,8 @@ pub mod field;
 pub mod limits;
 pub mod meta;
 pub mod names;
+pub mod normal;
+pub mod quantity;
 pub mod schema;
 pub mod selector;
 pub mod signer_name;
