@@ -65,6 +65,17 @@ impl Authority {
         Ok(Self { certificate, key })
     }
 
+    /// Whether it has issued this certificate: named as its issuer, and the signature is its own.
+    pub fn has_issued(&self, certificate: &Certificate) -> bool {
+        certificate.is_issued_in_the_name_of(&self.certificate)
+            && SignedFields::from_der(certificate.der()).is_ok_and(|signed| {
+                signed.algorithm == self.key.signature_algorithm()
+                    && signed.tbs.to_der().is_ok_and(|contents| {
+                        self.key.verifies(&contents, signed.signature.raw_bytes())
+                    })
+            })
+    }
+
     /// Its certificate: what others trust.
     pub fn certificate(&self) -> &Certificate {
         &self.certificate

@@ -9,8 +9,10 @@ use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der, PublicKeyX509Der};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, ECDSA_P521_SHA512_ASN1_SIGNING,
-    EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, RSA_PKCS1_SHA256, RsaKeyPair,
+    ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1,
+    ECDSA_P384_SHA384_ASN1_SIGNING, ECDSA_P521_SHA512_ASN1, ECDSA_P521_SHA512_ASN1_SIGNING,
+    EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, ParsedPublicKey,
+    RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, RsaKeyPair, VerificationAlgorithm,
 };
 use der::asn1::{AnyRef, ObjectIdentifier, UintRef};
 use der::{Decode, Sequence};
@@ -144,6 +146,19 @@ impl PrivateKey {
             }
             Pair::Ed25519(pair) => Ok(pair.try_sign(message).map_err(failed)?.as_ref().to_vec()),
         }
+    }
+
+    /// Whether a signature by [`Self::sign`] on this message is this key's.
+    pub(crate) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+        let algorithm: &'static dyn VerificationAlgorithm = match &self.pair {
+            Pair::Ecdsa(Curve::P256, _) => &ECDSA_P256_SHA256_ASN1,
+            Pair::Ecdsa(Curve::P384, _) => &ECDSA_P384_SHA384_ASN1,
+            Pair::Ecdsa(Curve::P521, _) => &ECDSA_P521_SHA512_ASN1,
+            Pair::Rsa(_) => &RSA_PKCS1_2048_8192_SHA256,
+            Pair::Ed25519(_) => &aws_lc_rs::signature::ED25519,
+        };
+        ParsedPublicKey::new(algorithm, self.public.as_der())
+            .is_ok_and(|key| key.verify_sig(message, signature).is_ok())
     }
 
     /// Signs a JSON Web Signature's input. Keys that no Kubernetes verifier takes for tokens have

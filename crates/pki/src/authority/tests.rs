@@ -155,6 +155,8 @@ fn webpki_verifies_for_the_purpose_only() {
     let impostor = self::authority("ca");
     let forged = issue(&impostor, &server(&key, &names())).unwrap();
     assert!(webpki(&authority, &forged, Eku::server_auth()).is_err());
+    let forged = Certificate::from_der(&forged).unwrap();
+    assert!(impostor.has_issued(&forged) && !authority.has_issued(&forged));
 }
 
 #[test]
@@ -175,6 +177,7 @@ fn openssl_and_webpki_take_other_kinds_of_authority() {
         let text = openssl(&authority, &leaf, "sslserver");
         assert_eq!(text.contains("Digital Signature, Key Encipherment"), rsa, "{text}");
         webpki(&authority, &leaf, Eku::server_auth()).unwrap();
+        assert!(authority.has_issued(&Certificate::from_der(&leaf).unwrap()));
     }
 }
 
