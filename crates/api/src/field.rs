@@ -62,7 +62,12 @@ pub struct FieldError {
 
 impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", if self.path.0.is_empty() { "<nil>" } else { &self.path.0 }, self.message)
+        write!(
+            f,
+            "{}: {}",
+            if self.path.0.is_empty() { "<nil>" } else { &self.path.0 },
+            self.message
+        )
     }
 }
 
@@ -123,6 +128,12 @@ impl Errors {
         self.invalid(path, &Value::String(value.to_owned()), detail);
     }
 
+    /// The value breaks a rule and is shown as `shown`, for JSON whose fields have their own order.
+    pub fn invalid_shown(&mut self, path: &Path, shown: &str, detail: &str) {
+        let text = format!("Invalid value: {shown}");
+        self.push(path, CauseType::FieldValueInvalid, with_detail(&text, detail));
+    }
+
     /// The value breaks a rule and is too large or too secret to repeat.
     pub fn invalid_omitted(&mut self, path: &Path, detail: &str) {
         self.invalid_str(path, "<value omitted>", detail);
@@ -130,9 +141,13 @@ impl Errors {
 
     /// The value is not one of `supported`.
     pub fn not_supported(&mut self, path: &Path, value: &str, supported: &[&str]) {
+        self.not_supported_raw(path, &quote(value), supported);
+    }
+
+    /// The value, already written out, is not one of `supported`.
+    pub fn not_supported_raw(&mut self, path: &Path, shown: &str, supported: &[&str]) {
         let quoted: Vec<String> = supported.iter().map(|s| quote(s)).collect();
-        let text =
-            format!("Unsupported value: {}: supported values: {}", quote(value), quoted.join(", "));
+        let text = format!("Unsupported value: {shown}: supported values: {}", quoted.join(", "));
         self.push(path, CauseType::FieldValueNotSupported, text);
     }
 

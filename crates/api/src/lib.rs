@@ -13,7 +13,17 @@
 //! Nothing here does I/O, reads a clock or parses X.509: the server's registry joins these rules
 //! with `pki`.
 
+pub mod age;
+pub mod conditions;
+pub mod decode;
 pub mod field;
+pub mod limits;
+pub mod meta;
 pub mod names;
+pub mod normal;
+pub mod quantity;
 pub mod schema;
+pub mod selector;
+pub mod signer_name;
 pub mod status;
+pub mod timestamp;

@@ -32,23 +32,44 @@ pub struct Type {
     pub name: &'static str,
     /// One sentence for `kubectl explain`; may be empty.
     pub description: &'static str,
-    /// The fields, sorted by name.
+    /// The fields as JSON has them, sorted by name; those of [`Type::inlined`] are among them, with
+    /// tag 0, since in protobuf they stand in a message of their own.
     pub fields: Vec<Field>,
+    /// The types whose fields JSON puts next to this type's own.
+    pub inlined: Vec<Inline>,
     /// Server-side apply treats the whole object as one value.
     pub atomic: bool,
 }
 
+/// An embedded type: flattened in JSON, a nested message in protobuf.
+///
+/// `{"name": "n", "key": "k"}` of a `ConfigMapKeySelector` is, in protobuf, field 1 (a
+/// `LocalObjectReference` with the name) and field 2 (the key).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inline {
+    /// The protobuf field number of the nested message.
+    pub tag: u32,
+    /// The embedded type; it may itself have inlined types.
+    pub of: TypeId,
+}
+
 /// One field of a [`Type`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Field {
     /// The JSON name.
     pub name: &'static str,
-    /// The protobuf field number; 0 for none.
+    /// The protobuf field number; 0 for none, or for a field that came with an [`Inline`].
     pub tag: u32,
     /// What it holds.
     pub shape: Shape,
+    /// For a map of lists: in protobuf every value is a message whose field 1 repeats the elements
+    /// (`ExtraValue`), because protobuf has no map of lists.
+    pub wrapped: bool,
     /// When it is written.
     pub presence: Presence,
+    /// A field that is always written is `null` when absent, whatever its shape (a pointer without
+    /// `omitempty`).
+    pub nullable: bool,
     /// OpenAPI says it is required (the server enforces that by validation, not by schema).
     pub required: bool,
     /// The default that OpenAPI and server-side apply's list keys know (`protocol: TCP`).
@@ -106,8 +127,8 @@ pub enum Presence {
     NonEmpty,
     /// When it was given (`omitempty` on a pointer): a zero value is kept, `null` is dropped.
     Given,
-    /// Always: an absent one is written as `""`, `0`, `false`, `{}` (objects), or `null` (lists,
-    /// maps, bytes, times).
+    /// Always: an absent one is written as `""`, `0`, `false`, the empty object with what is always
+    /// written in it, or `null` (lists, maps, bytes, times, and every [`Field::nullable`]).
     Always,
 }
 
@@ -168,6 +189,11 @@ impl Type {
 
     /// The field of that protobuf number.
     pub fn field_by_tag(&self, tag: u32) -> Option<&Field> {
-        self.fields.iter().find(|f| f.tag == tag)
+        self.fields.iter().find(|f| f.tag == tag && tag != 0)
+    }
+
+    /// The type that is nested in protobuf under that number and flattened in JSON.
+    pub fn inlined_by_tag(&self, tag: u32) -> Option<TypeId> {
+        self.inlined.iter().find(|i| i.tag == tag).map(|i| i.of)
     }
 }

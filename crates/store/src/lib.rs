@@ -7,7 +7,178 @@
 //!
 //! - A commit that was acknowledged survives `kill -9` and power loss on a disk that honours fsync.
 //! - Revisions only grow, and none is used twice, also across restarts.
-//! - The [`Feed`] delivers every change after its start once, in order, or ends with
-//!   [`Error::Compacted`]; never a silent gap.
-//! - A commit is acknowledged after the feed's sink has seen it, so who reads what the sink keeps
+//! - The feed ([`Store::follow`]) delivers every change after its start once, in order, or refuses
+//!   with [`Error::Compacted`]; never a silent gap.
+//! - A commit is acknowledged after the feed's sinks have seen it, so who reads what a sink keeps
 //!   reads their own writes.
+//! - A write that ends in [`Error::Conflict`] changed nothing. Any other error leaves it open
+//!   whether the change took effect; the feed tells.
+//!
+//! Start reading at [`Store`], then [`Embedded`], the engine on SQLite.
+
+mod embedded;
+mod error;
+
+use std::future::Future;
+use std::pin::Pin;
+
+use bytes::Bytes;
+
+pub use embedded::{
+    Clock, Embedded, Options, RESTORE_JUMP, Report, backup, check, check_file, restore,
+};
+pub use error::Error;
+
+/// A point in the store's history: the number of the change that made it, from 1 up.
+///
+/// An empty new store is at 1, so no state of a store is ever called 0.
+pub type Revision = u64;
+
+/// A boxed future, so that `dyn Store` works.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// One wanted change of one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Write {
+    /// The key to change.
+    pub key: String,
+    /// What must hold of the key for the change to happen.
+    pub expect: Expect,
+    /// The change.
+    pub change: Change,
+}
+
+/// What a [`Write`] expects of its key's current state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expect {
+    /// Anything.
+    Any,
+    /// The key does not exist.
+    Absent,
+    /// The key exists and was last changed at this revision.
+    Revision(Revision),
+}
+
+/// What a [`Write`] does to its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Set the value.
+    Put(Bytes),
+    /// Remove the key. Removing a key that does not exist is a [`Error::Conflict`], whatever was
+    /// expected, because every success has a revision of its own.
+    Delete,
+}
+
+/// An acknowledged [`Write`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Committed {
+    /// The revision of the change.
+    pub revision: Revision,
+    /// The revision that created the key; for a deletion, that created what was deleted.
+    pub created: Revision,
+    /// What the key held before, if it existed.
+    pub previous: Option<Stored>,
+}
+
+/// One change, as the feed tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// The revision of the change.
+    pub revision: Revision,
+    /// The changed key.
+    pub key: String,
+    /// The new value; `None` when the key was deleted.
+    pub value: Option<Bytes>,
+    /// The revision that created this incarnation of the key; equal to `revision` for a creation.
+    pub created: Revision,
+    /// What the key held before; `None` for a creation.
+    pub previous: Option<Stored>,
+}
+
+/// The state of a key that exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// The revision that last changed the key.
+    pub revision: Revision,
+    /// The revision that created this incarnation of the key.
+    pub created: Revision,
+    /// The value.
+    pub value: Bytes,
+}
+
+/// Which keys to read, and when.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Range {
+    /// Only keys that start with this.
+    pub prefix: String,
+    /// Only keys greater than this one, to continue after a page.
+    pub after: Option<String>,
+    /// At most this many keys.
+    pub limit: Option<usize>,
+    /// Read the state at this revision instead of the newest.
+    pub at: Option<Revision>,
+}
+
+/// Keys in ascending byte order, all read at one revision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// The revision the page shows.
+    pub revision: Revision,
+    /// The keys that exist, with their state.
+    pub items: Vec<(String, Stored)>,
+    /// Whether keys follow that the limit cut off.
+    pub more: bool,
+}
+
+/// Receives the feed: each call has one or more events, in revision order, without gaps.
+///
+/// It runs on the commit thread and every commit waits for it, so it must be quick, must not block
+/// and must not call back into the store. One that panics is dropped and fails the store: what it
+/// feeds would be stale from there on.
+pub type Sink = Box<dyn FnMut(&[Event]) + Send>;
+
+/// The durable store behind a server.
+pub trait Store: Send + Sync + 'static {
+    /// Makes one change if its expectation holds, durably, and after every sink has seen it.
+    fn commit(&self, write: Write) -> BoxFuture<'_, Result<Committed, Error>>;
+
+    /// Reads keys at one revision; includes every commit acknowledged before the call.
+    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page, Error>>;
+
+    /// The first `limit` changes after a revision.
+    fn history(&self, after: Revision, limit: usize) -> BoxFuture<'_, Result<Vec<Event>, Error>>;
+
+    /// Attaches a sink: it first gets the retained changes after `after`, then every new one.
+    ///
+    /// Returns when the sink has caught up and is live. This blocks the calling thread for as long
+    /// as the replay takes. On an error the sink may have seen a part of the history.
+    fn follow(&self, after: Revision, sink: Sink) -> Result<(), Error>;
+
+    /// Forgets the history up to a revision; what exists at that revision stays.
+    fn compact(&self, upto: Revision) -> BoxFuture<'_, Result<(), Error>>;
+
+    /// The newest revision that all sinks have seen.
+    fn revision(&self) -> Revision;
+
+    /// The oldest revision whose state and later history are complete.
+    fn floor(&self) -> Revision;
+
+    /// Why the store has stopped accepting writes for good, if it has.
+    fn failure(&self) -> Option<Error>;
+
+    /// Resolves when the store fails for good; the process should then restart.
+    fn failed(&self) -> BoxFuture<'static, Error>;
+
+    /// Finishes the commits that wait, drops the sinks and releases the data.
+    fn close(&self) -> BoxFuture<'_, Result<(), Error>>;
+
+    /// Reads one key, with the same promise as [`Store::range`].
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Stored>, Error>> {
+        Box::pin(async move {
+            // Of all keys with a prefix, the prefix itself sorts first.
+            let range = Range { prefix: key.to_owned(), limit: Some(1), ..Range::default() };
+            let page = self.range(range).await?;
+            Ok(page.items.into_iter().find(|(k, _)| k == key).map(|(_, stored)| stored))
+        })
+    }
+}

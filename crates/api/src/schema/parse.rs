@@ -10,21 +10,37 @@
 //!   2 data map[string] nonempty | Text by key.
 //!   4 immutable bool given | When true, the data cannot be changed.
 //! type ConfigMapKeySelector atomic
+//!   1 localObjectReference LocalObjectReference inline
 //!   2 key string always required
 //! ```
 //!
 //! A field is: protobuf tag, JSON name, shape, presence (`always`, `given`, `nonempty`), then any of
 //! `required`, `default=JSON` (no spaces), `list=atomic|set|key:a,b`, `map=atomic`,
-//! `patch=merge|merge:KEY|retainKeys|merge+retainKeys:KEY`, `enum=A,B`; then `|` and a sentence.
-//! A shape is a scalar name, a type (`Name` of this package or `alias.Name`), `[]shape` or
-//! `map[shape]`.
+//! `patch=merge|merge:KEY|retainKeys|merge+retainKeys:KEY`, `enum=A,B`, `wrapped`, `nullable`; then
+//! `|` and a sentence. A shape is a scalar name, a type (`Name` of this package or `alias.Name`), `[]shape` or
+//! `map[shape]`. With `inline` for a presence, the type's fields join those of the type at hand.
 
 use std::collections::HashMap;
 
-use super::{Field, Merge, Patch, Presence, Schema, Shape, Type, TypeId};
+use super::{Field, Inline, Merge, Patch, Presence, Schema, Shape, Type, TypeId};
 
 /// The tables that are built into the binary.
-const TABLES: &[(&str, &str)] = &[];
+const TABLES: &[(&str, &str)] = &[
+    ("meta.v1", include_str!("../../schema/meta.v1.schema")),
+    ("core.v1", include_str!("../../schema/core.v1.schema")),
+    ("authentication.v1", include_str!("../../schema/authentication.v1.schema")),
+    ("authorization.v1", include_str!("../../schema/authorization.v1.schema")),
+    ("certificates.v1", include_str!("../../schema/certificates.v1.schema")),
+    ("certificates.v1beta1", include_str!("../../schema/certificates.v1beta1.schema")),
+    ("certificates.v1alpha1", include_str!("../../schema/certificates.v1alpha1.schema")),
+    ("coordination.v1", include_str!("../../schema/coordination.v1.schema")),
+    ("events.v1", include_str!("../../schema/events.v1.schema")),
+    ("node.v1", include_str!("../../schema/node.v1.schema")),
+    ("policy.v1", include_str!("../../schema/policy.v1.schema")),
+    ("rbac.v1", include_str!("../../schema/rbac.v1.schema")),
+    ("resource.v1", include_str!("../../schema/resource.v1.schema")),
+    ("storage.v1", include_str!("../../schema/storage.v1.schema")),
+];
 
 /// What is wrong with a table, and where.
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +77,7 @@ fn parse(tables: &[(&'static str, &'static str)]) -> Result<Schema, ParseError> 
             if by_name.insert(name, TypeId(types.len() as u32)).is_some() {
                 return Err(line.error(format!("type {name} stands twice")));
             }
-            types.push(Type { name, description, fields: Vec::new(), atomic });
+            types.push(Type { name, description, fields: Vec::new(), inlined: Vec::new(), atomic });
         }
     }
     let mut current: Option<usize> = None;
@@ -77,12 +93,17 @@ fn parse(tables: &[(&'static str, &'static str)]) -> Result<Schema, ParseError> 
                 let Some(owner) = current else {
                     return Err(line.error("a field before the first type".into()));
                 };
-                let field = field(&line, words, description, &by_name)?;
-                types[owner].fields.push(field);
+                if words.split_whitespace().nth(3) == Some("inline") {
+                    types[owner].inlined.push(inline(&line, words, &by_name)?);
+                } else {
+                    types[owner].fields.push(field(&line, words, description, &by_name)?);
+                }
             }
         }
     }
-    for t in &mut types {
+    let flattened: Vec<Vec<Field>> = types.iter().map(|t| inherited(&types, t, 0)).collect();
+    for (t, mut more) in types.iter_mut().zip(flattened) {
+        t.fields.append(&mut more);
         t.fields.sort_by_key(|f| f.name);
         t.fields.shrink_to_fit();
         if let Some(pair) = t.fields.windows(2).find(|w| w[0].name == w[1].name) {
@@ -91,6 +112,20 @@ fn parse(tables: &[(&'static str, &'static str)]) -> Result<Schema, ParseError> 
         }
     }
     Ok(Schema { types, by_name })
+}
+
+/// The fields that come from inlined types, at any depth. The bound only matters for a table in
+/// which types inline each other in a circle; its fields then stand twice, which is an error.
+fn inherited(types: &[Type], of: &Type, depth: u32) -> Vec<Field> {
+    let mut fields = Vec::new();
+    for inline in &of.inlined {
+        let embedded = &types[inline.of.0 as usize];
+        fields.extend(embedded.fields.iter().map(|f| Field { tag: 0, ..f.clone() }));
+        if depth < 4 {
+            fields.append(&mut inherited(types, embedded, depth + 1));
+        }
+    }
+    fields
 }
 
 /// A significant line with what is in force there.
@@ -113,7 +148,9 @@ impl Line {
     }
 }
 
-fn lines(tables: &[(&'static str, &'static str)]) -> impl Iterator<Item = Result<Line, ParseError>> {
+fn lines(
+    tables: &[(&'static str, &'static str)],
+) -> impl Iterator<Item = Result<Line, ParseError>> {
     tables.iter().flat_map(|&(table, text)| {
         let mut package = "";
         let mut imports: Vec<(&'static str, &'static str)> = Vec::new();
@@ -156,6 +193,20 @@ fn lines(tables: &[(&'static str, &'static str)]) -> impl Iterator<Item = Result
     })
 }
 
+fn inline(
+    line: &Line,
+    code: &'static str,
+    by_name: &HashMap<&'static str, TypeId>,
+) -> Result<Inline, ParseError> {
+    let mut words = code.split_whitespace();
+    let tag = words.next().and_then(|w| w.parse().ok());
+    let text = words.nth(1).unwrap_or_default();
+    match (tag, shape(line, text, by_name)?) {
+        (Some(tag), Shape::Object(of)) => Ok(Inline { tag, of }),
+        _ => Err(line.error("an inlined type is: tag name type inline".into())),
+    }
+}
+
 fn field(
     line: &Line,
     code: &'static str,
@@ -178,6 +229,8 @@ fn field(
             "nonempty" => Presence::NonEmpty,
             other => return Err(line.error(format!("presence {other:?}"))),
         },
+        wrapped: false,
+        nullable: false,
         required: false,
         default: None,
         merge: Merge::Default,
@@ -194,6 +247,8 @@ fn field(
 fn attribute(line: &Line, field: &mut Field, word: &'static str) -> Result<(), ParseError> {
     match word.split_once('=').unwrap_or((word, "")) {
         ("required", "") => field.required = true,
+        ("wrapped", "") => field.wrapped = true,
+        ("nullable", "") => field.nullable = true,
         ("default", json) => {
             let parsed = serde_json::from_str(json);
             field.default = Some(parsed.map_err(|e| line.error(format!("default {json}: {e}")))?);
@@ -284,6 +339,30 @@ type Two atomic
         let two = schema.lookup("c.d.Two").unwrap();
         assert!(schema.type_of(two).atomic);
         assert_eq!(one.field("list").unwrap().shape, Shape::List(Box::new(Shape::Object(two))));
+    }
+
+    #[test]
+    fn inlined_fields_are_flattened_and_keep_their_message() {
+        let text = "\
+package p
+type Outer
+  1 base Base inline
+  2 key string always
+type Base
+  1 name string nonempty
+  2 deep Deep inline
+type Deep
+  1 x map[[]string] given wrapped
+";
+        let schema = Schema::parse(&[("t", text)]).unwrap();
+        let outer = schema.type_of(schema.lookup("p.Outer").unwrap());
+        let names: Vec<_> = outer.fields.iter().map(|f| (f.name, f.tag)).collect();
+        assert_eq!(names, [("key", 2), ("name", 0), ("x", 0)]);
+        assert_eq!(outer.inlined_by_tag(1), schema.lookup("p.Base"));
+        assert!(outer.field("x").unwrap().wrapped);
+        assert!(outer.field_by_tag(0).is_none());
+        let circle = "package p\ntype A\n  1 a A inline\n  2 f bool given";
+        assert!(Schema::parse(&[("t", circle)]).is_err());
     }
 
     #[test]

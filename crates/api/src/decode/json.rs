@@ -1,0 +1,130 @@
+//! JSON bodies.
+
+use serde::de::DeserializeSeed;
+use serde_json::Value;
+
+use super::tree::{Build, Tree};
+use super::{DecodeError, Decoded, sort_of, syntax};
+
+/// Reads a JSON body: one object and nothing after it.
+///
+/// As in Go, the last of several equal keys wins. Stricter than Go: bytes that are no UTF-8 and
+/// escapes that are no character are errors instead of U+FFFD, and `null` is no object.
+pub fn json(bytes: &[u8]) -> Result<Decoded, DecodeError> {
+    let decoded = any(bytes).map_err(DecodeError::Json)?;
+    match decoded.value {
+        Value::Object(_) => Ok(decoded),
+        other => {
+            let text = format!("json: cannot unmarshal {} into an object", sort_of(&other));
+            Err(DecodeError::Json(text))
+        }
+    }
+}
+
+/// Reads any one JSON value; an error is in the words of Go's decoder where it has some.
+pub(super) fn any(bytes: &[u8]) -> Result<Decoded, String> {
+    let mut build = Build { duplicates: Vec::new(), whole_floats_are_integers: false };
+    match read(bytes, &mut build) {
+        Ok(value) => Ok(Decoded { value, duplicates: build.duplicates }),
+        // Only now is it worth the time to look for the words.
+        Err(error) => Err(syntax::fault(bytes).unwrap_or_else(|| plain(&error))),
+    }
+}
+
+fn read(bytes: &[u8], build: &mut Build) -> Result<Value, serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let value = Tree::root(build).deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(value)
+}
+
+/// The error without the line and column, which mean little in a body written by a program.
+fn plain(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.rsplit_once(" at line ") {
+        Some((words, _)) => words.to_owned(),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::{MAX_DEPTH, MAX_DUPLICATES};
+
+    fn error(body: &[u8]) -> String {
+        let text = json(body).unwrap_err().to_string();
+        let prefix = "couldn't get version/kind; json parse error: ";
+        text.strip_prefix(prefix).unwrap_or_else(|| panic!("{text}")).to_owned()
+    }
+
+    #[test]
+    fn an_object_is_read_with_its_numbers_as_they_are() {
+        let body = br#" {"a":9223372036854775807,"b":18446744073709551615,"c":-1,"d":1.0,"e":1e3,
+            "f":[true,false,null],"g":{"\u00e9":"\ud83d\ude00"}} "#;
+        let decoded = json(body).unwrap();
+        assert_eq!(decoded.value, serde_json::from_slice::<Value>(body).unwrap());
+        assert!(decoded.value["b"].is_u64() && decoded.value["d"].is_f64());
+        assert!(decoded.duplicates.is_empty());
+    }
+
+    #[test]
+    fn duplicates_are_told_by_path_and_the_last_wins() {
+        let body = br#"{"spec":{"replicas":1,"replicas":2,"c":[{"name":"a"},{"name":"b","x":{"k":1,
+            "k":2},"name":"c"}],"c":[{"name":"z","name":"y"}],"replicas":3},"kind":"A","kind":"B"}"#;
+        let decoded = json(body).unwrap();
+        let expected = serde_json::json!(
+            {"spec": {"replicas": 3, "c": [{"name": "y"}]}, "kind": "B"}
+        );
+        assert_eq!(decoded.value, expected);
+        assert_eq!(
+            decoded.duplicates,
+            [
+                "spec.replicas",
+                "spec.c[1].x.k",
+                "spec.c[1].name",
+                "spec.c",
+                "spec.c[0].name",
+                "kind"
+            ]
+        );
+    }
+
+    #[test]
+    fn only_so_many_duplicates_are_told() {
+        let pairs: Vec<String> = (0..300).map(|i| format!("\"k{i}\":0,\"k{i}\":1")).collect();
+        let decoded = json(format!("{{{}}}", pairs.join(",")).as_bytes()).unwrap();
+        assert_eq!(decoded.duplicates.len(), MAX_DUPLICATES);
+        assert_eq!(decoded.value["k299"], 1);
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        for (body, words) in [
+            (&b""[..], "unexpected end of JSON input"),
+            (b" \n\t ", "unexpected end of JSON input"),
+            (b"null", "json: cannot unmarshal null into an object"),
+            (b"[]", "json: cannot unmarshal array into an object"),
+            (b"\"a\"", "json: cannot unmarshal string into an object"),
+            (b"\xef\xbb\xbf{}", "invalid character 'ï' looking for beginning of value"),
+            (b"{} {}", "invalid character '{' after top-level value"),
+            (b"{nope", "invalid character 'n' looking for beginning of object key string"),
+            (b"{\"a\":\"\xff\"}", "invalid unicode code point"),
+            (b"{\"a\":\"\\ud800\"}", "unexpected end of hex escape"),
+            (b"{\"a\":1e999}", "number out of range"),
+        ] {
+            assert_eq!(error(body), words, "{}", String::from_utf8_lossy(body));
+        }
+    }
+
+    #[test]
+    fn nesting_is_bounded() {
+        let nested = |depth: usize| {
+            let (open, close) = ("[".repeat(depth - 1), "]".repeat(depth - 1));
+            format!("{{\"a\":{open}{close}}}").into_bytes()
+        };
+        json(&nested(MAX_DEPTH)).unwrap();
+        assert_eq!(error(&nested(MAX_DEPTH + 1)), "exceeded max depth");
+        assert_eq!(error(&nested(1_000_000)), "exceeded max depth");
+    }
+}

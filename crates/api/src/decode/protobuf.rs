@@ -1,0 +1,393 @@
+//! Protobuf bodies, read by walking the schema tables.
+//!
+//! A body is four bytes, then a message `Unknown` that names the type, then in it the typed message.
+//! Generated clients send this format and do not fall back to JSON. The wire primitives are
+//! `prost`'s; only the walk is here, so there is no generated code to keep in step with the tables.
+
+mod special;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use prost::encoding::{self, DecodeContext, WireType};
+use serde_json::{Map, Number, Value};
+
+use super::DecodeError;
+use crate::limits::MAX_DEPTH;
+use crate::schema::{Field, Schema, Shape, TypeId};
+
+/// What every Kubernetes protobuf message begins with.
+const MAGIC: [u8; 4] = *b"k8s\0";
+
+/// Reads a protobuf body as the JSON it stands for, with `apiVersion` and `kind` as the message names
+/// them.
+///
+/// `resolve` says which type a version and kind are; either may be empty where a client left it to
+/// the path. Go writes every plain field, also an empty one, so the value still has to be brought
+/// into normal form. Unknown fields are skipped, as Kubernetes does; text that is no UTF-8 is an
+/// error, where Kubernetes would keep it and later replace it.
+pub fn protobuf(
+    schema: &Schema,
+    bytes: &[u8],
+    resolve: impl Fn(&str, &str) -> Option<TypeId>,
+) -> Result<Value, DecodeError> {
+    let fail = |words: &str| Err(DecodeError::Protobuf(words.to_owned()));
+    if bytes.is_empty() {
+        return fail("empty data");
+    }
+    let Some(body) = bytes.strip_prefix(&MAGIC) else {
+        return Err(DecodeError::Protobuf(format!(
+            "provided data does not appear to be a protobuf message, expected prefix [{}]",
+            MAGIC.map(|b| b.to_string()).join(" ")
+        )));
+    };
+    if body.is_empty() {
+        return fail("empty body");
+    }
+    let envelope = Envelope::read(body)?;
+    let Some(id) = resolve(&envelope.api_version, &envelope.kind) else {
+        let Envelope { api_version, kind, .. } = envelope;
+        return Err(DecodeError::UnknownKind { api_version, kind });
+    };
+    let mut object = Map::new();
+    Walk { schema }.message(id, envelope.raw, 1, &mut object)?;
+    for (name, text) in [("apiVersion", envelope.api_version), ("kind", envelope.kind)] {
+        if !text.is_empty() {
+            object.insert(name.to_owned(), Value::String(text));
+        }
+    }
+    Ok(Value::Object(object))
+}
+
+/// The message `Unknown`. Its content encoding and type are always empty here.
+#[derive(Default)]
+struct Envelope<'a> {
+    api_version: String,
+    kind: String,
+    raw: &'a [u8],
+}
+
+impl<'a> Envelope<'a> {
+    fn read(bytes: &'a [u8]) -> Result<Self, Fault> {
+        let mut envelope = Envelope::default();
+        each_field(bytes, |tag, wire, rest| {
+            match tag {
+                1 => each_field(delimited(wire, rest)?, |tag, wire, rest| {
+                    match tag {
+                        1 => envelope.api_version = text(wire, rest)?,
+                        2 => envelope.kind = text(wire, rest)?,
+                        _ => return Ok(false),
+                    }
+                    Ok(true)
+                })?,
+                2 => envelope.raw = delimited(wire, rest)?,
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        Ok(envelope)
+    }
+}
+
+/// What is wrong, and at which field.
+struct Fault {
+    path: String,
+    what: String,
+}
+
+impl Fault {
+    fn new(what: impl Into<String>) -> Self {
+        Fault { path: String::new(), what: what.into() }
+    }
+
+    /// The same, seen from the object that holds `field`.
+    fn under(mut self, field: &str) -> Self {
+        if !self.path.is_empty() {
+            self.path.insert(0, '.');
+        }
+        self.path.insert_str(0, field);
+        self
+    }
+}
+
+impl From<prost::DecodeError> for Fault {
+    fn from(error: prost::DecodeError) -> Self {
+        let text = error.to_string();
+        Fault::new(text.strip_prefix("failed to decode Protobuf message: ").unwrap_or(&text))
+    }
+}
+
+impl From<Fault> for DecodeError {
+    fn from(fault: Fault) -> Self {
+        DecodeError::Protobuf(match fault.path.as_str() {
+            "" => format!("proto: {}", fault.what),
+            path => format!("proto: {path}: {}", fault.what),
+        })
+    }
+}
+
+struct Walk<'s> {
+    schema: &'s Schema,
+}
+
+impl Walk<'_> {
+    /// Reads a message of type `of` into `object`, which stands `depth` levels deep. What is there
+    /// already is merged with, as protobuf wants it for a message that comes in pieces.
+    fn message(
+        &self,
+        of: TypeId,
+        bytes: &[u8],
+        depth: usize,
+        object: &mut Map<String, Value>,
+    ) -> Result<(), Fault> {
+        if depth > MAX_DEPTH {
+            return Err(Fault::new("exceeded max depth"));
+        }
+        let of = self.schema.type_of(of);
+        each_field(bytes, |tag, wire, rest| {
+            if let Some(field) = of.field_by_tag(tag) {
+                self.field(field, wire, rest, depth, object)
+                    .map_err(|fault| fault.under(field.name))?;
+            } else if let Some(inlined) = of.inlined_by_tag(tag) {
+                // One level more, though JSON has none here: it bounds types that inline themselves.
+                self.message(inlined, delimited(wire, rest)?, depth + 1, object)?;
+            } else {
+                return Ok(false);
+            }
+            Ok(true)
+        })
+    }
+
+    /// Reads one occurrence of `field` into the object that holds it.
+    fn field(
+        &self,
+        field: &Field,
+        wire: WireType,
+        rest: &mut &[u8],
+        depth: usize,
+        object: &mut Map<String, Value>,
+    ) -> Result<(), Fault> {
+        match &field.shape {
+            Shape::List(element) if field.wrapped => {
+                let bytes = delimited(wire, rest)?;
+                self.wrapped(element, bytes, depth, list_at(object, field.name))
+            }
+            Shape::List(element) => {
+                self.element(element, wire, rest, depth + 1, list_at(object, field.name))
+            }
+            Shape::Map(value) => {
+                let (key, value) = self.entry(value, delimited(wire, rest)?, depth + 1)?;
+                object_at(object, field.name).insert(key, value);
+                Ok(())
+            }
+            Shape::Object(of) => {
+                let bytes = delimited(wire, rest)?;
+                self.message(*of, bytes, depth + 1, object_at(object, field.name))
+            }
+            single => {
+                let value = self.value(single, wire, rest, depth)?;
+                object.insert(field.name.to_owned(), value);
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads the elements of one occurrence of a repeated field: several if numbers are packed.
+    fn element(
+        &self,
+        shape: &Shape,
+        wire: WireType,
+        rest: &mut &[u8],
+        depth: usize,
+        list: &mut Vec<Value>,
+    ) -> Result<(), Fault> {
+        if wire == WireType::LengthDelimited
+            && let Some(packed) = packed(shape)
+        {
+            let mut numbers = delimited(wire, rest)?;
+            while !numbers.is_empty() {
+                list.push(self.value(shape, packed, &mut numbers, depth)?);
+            }
+            return Ok(());
+        }
+        let value = self.value(shape, wire, rest, depth);
+        list.push(value.map_err(|fault| fault.under(&format!("[{}]", list.len())))?);
+        Ok(())
+    }
+
+    /// Reads a message of which field 1 repeats the elements: how protobuf has a list in a place
+    /// where it can have a message only.
+    fn wrapped(
+        &self,
+        shape: &Shape,
+        bytes: &[u8],
+        depth: usize,
+        list: &mut Vec<Value>,
+    ) -> Result<(), Fault> {
+        if depth > MAX_DEPTH {
+            return Err(Fault::new("exceeded max depth"));
+        }
+        each_field(bytes, |tag, wire, rest| {
+            if tag == 1 {
+                self.element(shape, wire, rest, depth + 1, list)?;
+            }
+            Ok(tag == 1)
+        })
+    }
+
+    /// Reads an entry of a map. What it leaves out has the zero value.
+    fn entry(&self, shape: &Shape, bytes: &[u8], depth: usize) -> Result<(String, Value), Fault> {
+        let (mut key, mut value) = (String::new(), None);
+        each_field(bytes, |tag, wire, rest| {
+            match tag {
+                1 => key = text(wire, rest)?,
+                2 => value = Some(self.value(shape, wire, rest, depth)?),
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })
+        .map_err(|fault| fault.under(&format!("[{key}]")))?;
+        Ok((key, value.unwrap_or_else(|| zero(shape))))
+    }
+
+    /// Reads one value that stands in a container `depth` levels deep.
+    fn value(
+        &self,
+        shape: &Shape,
+        wire: WireType,
+        rest: &mut &[u8],
+        depth: usize,
+    ) -> Result<Value, Fault> {
+        let context = DecodeContext::default();
+        Ok(match shape {
+            Shape::String => Value::String(text(wire, rest)?),
+            Shape::Bytes => Value::String(STANDARD.encode(delimited(wire, rest)?)),
+            Shape::Bool => {
+                let mut value = false;
+                encoding::bool::merge(wire, &mut value, rest, context)?;
+                Value::Bool(value)
+            }
+            Shape::Int32 => {
+                let mut value = 0;
+                encoding::int32::merge(wire, &mut value, rest, context)?;
+                Value::Number(value.into())
+            }
+            Shape::Int64 => {
+                let mut value = 0;
+                encoding::int64::merge(wire, &mut value, rest, context)?;
+                Value::Number(value.into())
+            }
+            Shape::Float => {
+                let mut value = 0.0;
+                encoding::double::merge(wire, &mut value, rest, context)?;
+                let number = Number::from_f64(value);
+                Value::Number(number.ok_or_else(|| Fault::new("a number is not finite"))?)
+            }
+            Shape::Time => special::time(delimited(wire, rest)?)?,
+            Shape::MicroTime => special::micro_time(delimited(wire, rest)?)?,
+            Shape::Quantity => special::quantity(delimited(wire, rest)?)?,
+            Shape::IntOrString => special::int_or_string(delimited(wire, rest)?)?,
+            Shape::Raw | Shape::FieldsV1 => special::json(delimited(wire, rest)?, depth)?,
+            Shape::Object(of) => {
+                let mut object = Map::new();
+                self.message(*of, delimited(wire, rest)?, depth + 1, &mut object)?;
+                Value::Object(object)
+            }
+            Shape::List(element) => {
+                let mut list = Vec::new();
+                self.wrapped(element, delimited(wire, rest)?, depth, &mut list)?;
+                Value::Array(list)
+            }
+            Shape::Map(_) => return Err(Fault::new("protobuf has no list or map of maps")),
+        })
+    }
+}
+
+/// Calls `each` with every field of a message: its number, its wire type, and the bytes from its
+/// content on, of which it takes what belongs to the field. If it says `false` it took nothing, and
+/// the field is skipped.
+fn each_field<'a>(
+    mut bytes: &'a [u8],
+    mut each: impl FnMut(u32, WireType, &mut &'a [u8]) -> Result<bool, Fault>,
+) -> Result<(), Fault> {
+    while !bytes.is_empty() {
+        let (tag, wire) = encoding::decode_key(&mut bytes)?;
+        if !each(tag, wire, &mut bytes)? {
+            encoding::skip_field(wire, tag, &mut bytes, DecodeContext::default())?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes a length and that many bytes.
+fn delimited<'a>(wire: WireType, rest: &mut &'a [u8]) -> Result<&'a [u8], Fault> {
+    encoding::check_wire_type(WireType::LengthDelimited, wire)?;
+    let length = encoding::decode_varint(rest)?;
+    let split = usize::try_from(length).ok().and_then(|length| rest.split_at_checked(length));
+    let Some((taken, after)) = split else {
+        return Err(Fault::new("unexpected EOF"));
+    };
+    *rest = after;
+    Ok(taken)
+}
+
+fn text(wire: WireType, rest: &mut &[u8]) -> Result<String, Fault> {
+    let bytes = delimited(wire, rest)?;
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Ok(text.to_owned()),
+        Err(_) => Err(Fault::new("the text is not UTF-8")),
+    }
+}
+
+/// The wire type of the numbers of a packed list, if `shape` is a number.
+fn packed(shape: &Shape) -> Option<WireType> {
+    match shape {
+        Shape::Bool | Shape::Int32 | Shape::Int64 => Some(WireType::Varint),
+        Shape::Float => Some(WireType::SixtyFourBit),
+        _ => None,
+    }
+}
+
+fn zero(shape: &Shape) -> Value {
+    match shape {
+        Shape::String | Shape::Bytes => Value::String(String::new()),
+        Shape::Bool => Value::Bool(false),
+        Shape::Int32 | Shape::Int64 | Shape::Float | Shape::IntOrString => Value::from(0),
+        Shape::Quantity => Value::from("0"),
+        Shape::Time | Shape::MicroTime | Shape::Raw | Shape::FieldsV1 => Value::Null,
+        Shape::Object(_) | Shape::Map(_) => Value::Object(Map::new()),
+        Shape::List(_) => Value::Array(Vec::new()),
+    }
+}
+
+/// The list under `name`, made if there is none yet.
+fn list_at<'a>(object: &'a mut Map<String, Value>, name: &str) -> &'a mut Vec<Value> {
+    let slot = slot_at(object, name, || Value::Array(Vec::new()));
+    match slot {
+        Value::Array(list) => list,
+        _ => unreachable!("a name has one shape in a type, and this one is a list"),
+    }
+}
+
+/// The object under `name`, made if there is none yet.
+fn object_at<'a>(object: &'a mut Map<String, Value>, name: &str) -> &'a mut Map<String, Value> {
+    let slot = slot_at(object, name, || Value::Object(Map::new()));
+    match slot {
+        Value::Object(object) => object,
+        _ => unreachable!("a name has one shape in a type, and this one is an object or map"),
+    }
+}
+
+fn slot_at<'a>(
+    object: &'a mut Map<String, Value>,
+    name: &str,
+    make: impl FnOnce() -> Value,
+) -> &'a mut Value {
+    // Asking first spares a repeated field the copy of its name.
+    if !object.contains_key(name) {
+        object.insert(name.to_owned(), make());
+    }
+    &mut object[name]
+}
+
+#[cfg(test)]
+mod tests;

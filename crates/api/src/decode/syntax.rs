@@ -1,0 +1,242 @@
+//! Says what is wrong with a JSON text in the words of Go's decoder.
+//!
+//! Clients know these words, and `serde_json` has others. A text is scanned here only after
+//! `serde_json` refused it, so this may be slow; it accepts nothing.
+
+use crate::field::quote;
+use crate::limits::MAX_DEPTH;
+
+/// The first fault of `text`, or nothing if Go's scanner would find none.
+pub(super) fn fault(text: &[u8]) -> Option<String> {
+    let mut scan = Scan { text, at: 0, open: Vec::new() };
+    let mut next = Next::Value;
+    loop {
+        match scan.step(next) {
+            Ok(Some(after)) => next = after,
+            Ok(None) => return None,
+            Err(words) => return Some(words),
+        }
+    }
+}
+
+/// What the grammar wants next.
+#[derive(Clone, Copy)]
+enum Next {
+    Value,
+    ValueOrEnd,
+    Key,
+    KeyOrEnd,
+    Colon,
+    CommaOrEnd,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Open {
+    Object,
+    List,
+}
+
+struct Scan<'a> {
+    text: &'a [u8],
+    at: usize,
+    open: Vec<Open>,
+}
+
+impl Scan<'_> {
+    fn step(&mut self, next: Next) -> Result<Option<Next>, String> {
+        while matches!(self.text.get(self.at), Some(b' ' | b'\t' | b'\r' | b'\n')) {
+            self.at += 1;
+        }
+        let done = self.open.is_empty() && matches!(next, Next::CommaOrEnd);
+        let Some(&c) = self.text.get(self.at) else {
+            return if done { Ok(None) } else { Err("unexpected end of JSON input".into()) };
+        };
+        if done {
+            return Err(invalid(c, "after top-level value"));
+        }
+        self.at += 1;
+        let after = match (next, c) {
+            (Next::Value | Next::ValueOrEnd, _) => return self.value(next, c).map(Some),
+            (Next::Key | Next::KeyOrEnd, b'"') => {
+                self.string()?;
+                Next::Colon
+            }
+            (Next::KeyOrEnd, b'}') => self.close(),
+            (Next::Key | Next::KeyOrEnd, _) => {
+                return Err(invalid(c, "looking for beginning of object key string"));
+            }
+            (Next::Colon, b':') => Next::Value,
+            (Next::Colon, _) => return Err(invalid(c, "after object key")),
+            (Next::CommaOrEnd, _) => match (self.open.last(), c) {
+                (Some(Open::Object), b',') => Next::Key,
+                (Some(Open::List), b',') => Next::Value,
+                (Some(Open::Object), b'}') | (Some(Open::List), b']') => self.close(),
+                (Some(Open::List), _) => return Err(invalid(c, "after array element")),
+                _ => return Err(invalid(c, "after object key:value pair")),
+            },
+        };
+        Ok(Some(after))
+    }
+
+    fn value(&mut self, next: Next, c: u8) -> Result<Next, String> {
+        match c {
+            b'{' => return self.enter(Open::Object, Next::KeyOrEnd),
+            b'[' => return self.enter(Open::List, Next::ValueOrEnd),
+            b']' if matches!(next, Next::ValueOrEnd) => return Ok(self.close()),
+            b'"' => self.string()?,
+            b'-' | b'0'..=b'9' => self.number(c)?,
+            b't' => self.literal("true")?,
+            b'f' => self.literal("false")?,
+            b'n' => self.literal("null")?,
+            _ => return Err(invalid(c, "looking for beginning of value")),
+        }
+        Ok(Next::CommaOrEnd)
+    }
+
+    fn enter(&mut self, what: Open, next: Next) -> Result<Next, String> {
+        self.open.push(what);
+        if self.open.len() > MAX_DEPTH { Err("exceeded max depth".into()) } else { Ok(next) }
+    }
+
+    fn close(&mut self) -> Next {
+        self.open.pop();
+        Next::CommaOrEnd
+    }
+
+    /// The rest of a string, after its first quote.
+    fn string(&mut self) -> Result<(), String> {
+        loop {
+            let Some(&c) = self.text.get(self.at) else {
+                return Err("unexpected end of JSON input".into());
+            };
+            self.at += 1;
+            match c {
+                b'"' => return Ok(()),
+                b'\\' => match self.take() {
+                    b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => {}
+                    b'u' => {
+                        for _ in 0..4 {
+                            let digit = self.take();
+                            if !digit.is_ascii_hexdigit() {
+                                let place = "in \\u hexadecimal character escape";
+                                return Err(invalid(digit, place));
+                            }
+                        }
+                    }
+                    other => return Err(invalid(other, "in string escape code")),
+                },
+                0..0x20 => return Err(invalid(c, "in string literal")),
+                _ => {}
+            }
+        }
+    }
+
+    /// The rest of a number, after its first character.
+    fn number(&mut self, first: u8) -> Result<(), String> {
+        let leading = if first == b'-' { self.digit("in numeric literal")? } else { first };
+        if leading != b'0' {
+            self.digits();
+        }
+        if self.text.get(self.at) == Some(&b'.') {
+            self.at += 1;
+            self.digit("after decimal point in numeric literal")?;
+            self.digits();
+        }
+        if matches!(self.text.get(self.at), Some(b'e' | b'E')) {
+            self.at += 1;
+            if matches!(self.text.get(self.at), Some(b'+' | b'-')) {
+                self.at += 1;
+            }
+            self.digit("in exponent of numeric literal")?;
+            self.digits();
+        }
+        Ok(())
+    }
+
+    fn digit(&mut self, place: &str) -> Result<u8, String> {
+        let c = self.take();
+        if c.is_ascii_digit() { Ok(c) } else { Err(invalid(c, place)) }
+    }
+
+    fn digits(&mut self) {
+        while self.text.get(self.at).is_some_and(u8::is_ascii_digit) {
+            self.at += 1;
+        }
+    }
+
+    /// The rest of `word`, after its first letter.
+    fn literal(&mut self, word: &str) -> Result<(), String> {
+        for letter in word.chars().skip(1) {
+            let c = self.take();
+            if char::from(c) != letter {
+                return Err(invalid(c, &format!("in literal {word} (expecting '{letter}')")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The next character inside a token. Go's scanner sees a space where the text ends.
+    fn take(&mut self) -> u8 {
+        let c = self.text.get(self.at).copied().unwrap_or(b' ');
+        self.at += 1;
+        c
+    }
+}
+
+fn invalid(c: u8, place: &str) -> String {
+    let shown = match c {
+        b'\'' => "'\\''".to_owned(),
+        b'"' => "'\"'".to_owned(),
+        0x80..0xa0 => format!("'\\u{c:04x}'"),
+        _ => {
+            let quoted = quote(&char::from(c).to_string());
+            format!("'{}'", quoted.trim_matches('"'))
+        }
+    };
+    format!("invalid character {shown} {place}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_worded_as_go_words_them() {
+        for (text, words) in [
+            ("", "unexpected end of JSON input"),
+            ("{", "unexpected end of JSON input"),
+            ("{\"a\"", "unexpected end of JSON input"),
+            ("{\"a\":", "unexpected end of JSON input"),
+            ("{\"a\":1", "unexpected end of JSON input"),
+            ("[1,", "unexpected end of JSON input"),
+            ("\"abc", "unexpected end of JSON input"),
+            ("{nope", "invalid character 'n' looking for beginning of object key string"),
+            ("{\"a\":1,}", "invalid character '}' looking for beginning of object key string"),
+            ("[1,]", "invalid character ']' looking for beginning of value"),
+            ("<html>", "invalid character '<' looking for beginning of value"),
+            ("'a'", "invalid character '\\'' looking for beginning of value"),
+            ("{\"a\" 1}", "invalid character '1' after object key"),
+            ("{\"a\":1 \"b\":2}", "invalid character '\"' after object key:value pair"),
+            ("[1 2]", "invalid character '2' after array element"),
+            ("{}x", "invalid character 'x' after top-level value"),
+            ("\"a\nb\"", "invalid character '\\n' in string literal"),
+            ("\"\\x\"", "invalid character 'x' in string escape code"),
+            ("\"\\u12g4\"", "invalid character 'g' in \\u hexadecimal character escape"),
+            ("-x", "invalid character 'x' in numeric literal"),
+            ("1.x", "invalid character 'x' after decimal point in numeric literal"),
+            ("1e+", "invalid character ' ' in exponent of numeric literal"),
+            ("01", "invalid character '1' after top-level value"),
+            ("trux", "invalid character 'x' in literal true (expecting 'e')"),
+            ("nil", "invalid character 'i' in literal null (expecting 'u')"),
+            ("\u{feff}{}", "invalid character 'ï' looking for beginning of value"),
+        ] {
+            assert_eq!(fault(text.as_bytes()).as_deref(), Some(words), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_good_text_has_no_fault() {
+        let text = br#" {"a":[1,-0,2.5e-7,"\u00e9\n",true,false,null,{},[]],"b":{"c":""}} "#;
+        assert_eq!(fault(text), None);
+    }
+}

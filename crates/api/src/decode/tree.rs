@@ -1,0 +1,195 @@
+//! Builds a JSON value from any serde format, and sees the keys that stand twice on the way.
+//!
+//! `serde_json::Value` cannot tell of duplicates. The builder below keeps its place as a chain of
+//! references on the stack, so that nothing is allocated for it until there is something to tell.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::map::Entry;
+use serde_json::{Map, Number, Value};
+
+use crate::limits::MAX_DUPLICATES;
+
+/// What is known of the whole text while its parts are built.
+pub(super) struct Build {
+    /// The paths of duplicate keys so far.
+    pub duplicates: Vec<String>,
+    /// Whether a whole number written as a float (`1e3`) becomes an integer.
+    pub whole_floats_are_integers: bool,
+}
+
+/// Builds one value at a place.
+pub(super) struct Tree<'a> {
+    place: Place<'a>,
+    build: &'a mut Build,
+}
+
+impl<'a> Tree<'a> {
+    /// Builds the whole value.
+    pub fn root(build: &'a mut Build) -> Self {
+        Tree { place: Place::Root, build }
+    }
+}
+
+/// Where a value stands.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    Root,
+    Field(&'a Place<'a>, &'a str),
+    Element(&'a Place<'a>, usize),
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Root => Ok(()),
+            Place::Field(Place::Root, name) => f.write_str(name),
+            Place::Field(parent, name) => write!(f, "{parent}.{name}"),
+            Place::Element(parent, index) => write!(f, "{parent}[{index}]"),
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Tree<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Tree<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        // Within these bounds every whole float is an i64, and the cast is exact.
+        const BOUND: f64 = 9_007_199_254_740_992.0;
+        if self.build.whole_floats_are_integers && value.fract() == 0.0 && value.abs() <= BOUND {
+            return Ok(Value::Number((value as i64).into()));
+        }
+        let number = Number::from_f64(value);
+        number.map(Value::Number).ok_or_else(|| E::custom("a number is not finite"))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
+        let mut elements = Vec::new();
+        loop {
+            let place = Place::Element(&self.place, elements.len());
+            match list.next_element_seed(Tree { place, build: &mut *self.build })? {
+                Some(element) => elements.push(element),
+                None => return Ok(Value::Array(elements)),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some(key) = map.next_key_seed(Key)? {
+            let entry = object.entry(key);
+            let place = Place::Field(&self.place, entry.key());
+            if matches!(entry, Entry::Occupied(_)) {
+                duplicate(&mut self.build.duplicates, place);
+            }
+            let value = map.next_value_seed(Tree { place, build: &mut *self.build })?;
+            match entry {
+                Entry::Vacant(free) => {
+                    free.insert(value);
+                }
+                Entry::Occupied(mut taken) => {
+                    taken.insert(value);
+                }
+            }
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+fn duplicate(duplicates: &mut Vec<String>, place: Place<'_>) {
+    if duplicates.len() >= MAX_DUPLICATES {
+        return;
+    }
+    let path = place.to_string();
+    if !duplicates.contains(&path) {
+        duplicates.push(path);
+    }
+}
+
+/// Reads a key. JSON has strings only; YAML has any scalar, which becomes its text.
+struct Key;
+
+impl<'de> DeserializeSeed<'de> for Key {
+    type Value = String;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Key {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string, number or boolean as a key")
+    }
+
+    fn visit_str<E: Error>(self, key: &str) -> Result<String, E> {
+        Ok(key.to_owned())
+    }
+
+    fn visit_string<E: Error>(self, key: String) -> Result<String, E> {
+        Ok(key)
+    }
+
+    fn visit_bool<E: Error>(self, key: bool) -> Result<String, E> {
+        Ok(key.to_string())
+    }
+
+    fn visit_i64<E: Error>(self, key: i64) -> Result<String, E> {
+        Ok(key.to_string())
+    }
+
+    fn visit_u64<E: Error>(self, key: u64) -> Result<String, E> {
+        Ok(key.to_string())
+    }
+
+    fn visit_f64<E: Error>(self, key: f64) -> Result<String, E> {
+        Ok(key.to_string())
+    }
+}

@@ -1,0 +1,113 @@
+//! YAML bodies and answers: the only place that knows the YAML library.
+//!
+//! The rules are those of YAML 1.1, which Kubernetes' library has: `0644` is 420, `yes` and `on` are
+//! booleans, and keys become text. Of several documents the first is taken, as kube-apiserver does.
+
+use serde::de::DeserializeSeed;
+use serde_json::Value;
+use serde_saphyr::options::DuplicateKeyPolicy;
+use serde_saphyr::{Error, Options};
+
+use super::tree::{Build, Tree};
+use super::{DecodeError, Decoded, sort_of};
+use crate::limits::{
+    MAX_BODY_BYTES, MAX_YAML_ALIASES, MAX_YAML_DEPTH, MAX_YAML_NODES, MAX_YAML_REPLAYED_EVENTS,
+    MAX_YAML_TEXT_BYTES,
+};
+
+/// Reads a YAML body: a map, of which the last of several equal keys wins.
+///
+/// A whole number written as a float (`1e3`) becomes an integer, as it does on the way through JSON
+/// in Kubernetes.
+pub fn yaml(bytes: &[u8]) -> Result<Decoded, DecodeError> {
+    if bytes.len() > MAX_BODY_BYTES {
+        return Err(DecodeError::Yaml(format!("the text is longer than {MAX_BODY_BYTES} bytes")));
+    }
+    let text = std::str::from_utf8(bytes)
+        .map_err(|_| DecodeError::Yaml("the text is not UTF-8".to_owned()))?;
+    let mut build = Build { duplicates: Vec::new(), whole_floats_are_integers: true };
+    let mut first = None;
+    let whole =
+        serde_saphyr::with_deserializer_from_str_with_options(text, options(), |document| {
+            first = Some(Tree::root(&mut build).deserialize(document)?);
+            Ok(())
+        });
+    let value = match (whole, first) {
+        (Ok(()) | Err(Error::MultipleDocuments { .. }), Some(value)) => value,
+        (Err(error), _) => return Err(DecodeError::Yaml(words(&error))),
+        (Ok(()), None) => Value::Null,
+    };
+    match value {
+        Value::Object(_) => Ok(Decoded { value, duplicates: build.duplicates }),
+        other => Err(DecodeError::Yaml(format!("cannot read {} as an object", sort_of(&other)))),
+    }
+}
+
+fn options() -> Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_reader_input_bytes: Some(MAX_BODY_BYTES),
+            flow_nesting_limit: MAX_YAML_DEPTH,
+            max_depth: MAX_YAML_DEPTH,
+            max_nodes: MAX_YAML_NODES,
+            max_events: 4 * MAX_YAML_NODES,
+            max_aliases: MAX_YAML_ALIASES,
+            max_anchors: MAX_YAML_ALIASES,
+            max_merge_keys: MAX_YAML_ALIASES,
+            max_recorded_anchor_events: MAX_YAML_REPLAYED_EVENTS,
+            max_recorded_anchor_bytes: MAX_YAML_TEXT_BYTES,
+            max_total_scalar_bytes: MAX_YAML_TEXT_BYTES,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: MAX_YAML_REPLAYED_EVENTS,
+            max_replay_stack_depth: 8,
+        },
+        duplicate_keys: DuplicateKeyPolicy::LastWins,
+        legacy_octal_numbers: true,
+        emit_comments: false,
+        with_snippet: false,
+    }
+}
+
+/// The error on one line. Where it is, is part of the library's text.
+fn words(error: &Error) -> String {
+    let text = error.without_snippet().to_string();
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+/// Writes a value as a YAML document in block style, with sorted keys and a newline at the end.
+///
+/// Strings that a YAML 1.1 or 1.2 reader could take for something else are quoted; text of several
+/// lines is a literal block.
+pub fn to_yaml(value: &Value) -> String {
+    let options = serde_saphyr::ser_options! {
+        // Folding changes text in the hands of readers that do it differently.
+        folded_wrap_chars: usize::MAX,
+        prefer_block_scalars: !has_tabbed_block(value),
+    };
+    let mut text = match serde_saphyr::to_string_with_options(value, options) {
+        Ok(text) => text,
+        // Every JSON value has a YAML form. JSON is one too, should the library think otherwise.
+        Err(_) => value.to_string(),
+    };
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text
+}
+
+/// Whether a text of several lines begins with a tab, after empty lines at most. As a block, libyaml
+/// and its descendants in Go and Python take that tab for broken indentation.
+fn has_tabbed_block(value: &Value) -> bool {
+    match value {
+        Value::String(text) => {
+            text.contains('\n') && text.trim_start_matches('\n').starts_with('\t')
+        }
+        Value::Array(list) => list.iter().any(has_tabbed_block),
+        Value::Object(object) => object.values().any(has_tabbed_block),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

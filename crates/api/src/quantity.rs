@@ -1,0 +1,401 @@
+//! Amounts with a suffix: `500m`, `1Gi`, `1e3`.
+//!
+//! An amount is a decimal number; its suffix says in which of three families it is written again
+//! ([`Family`]). The canonical text has no fraction, the largest suffix that allows that, and at most
+//! nine decimal places (what is finer is rounded up, so that a request for something is never one
+//! for nothing). A text that Kubernetes leaves as it is although it is not canonical (`1.500`, `+1`)
+//! is left here, too.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+/// A parsed amount.
+#[derive(Clone, Debug)]
+pub struct Quantity {
+    amount: Decimal,
+    text: String,
+}
+
+/// Why a text is no amount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuantityError {
+    /// There is something else in it than a number and a suffix.
+    #[error(
+        "quantities must match the regular expression \
+         '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+    )]
+    Format,
+    /// The suffix is none of those that exist.
+    #[error("unable to parse quantity's suffix")]
+    Suffix,
+}
+
+impl Quantity {
+    /// Reads an amount.
+    pub fn parse(text: &str) -> Result<Quantity, QuantityError> {
+        let parts = Parts::split(text)?;
+        let (family, exponent) = interpret(parts.suffix).ok_or(QuantityError::Suffix)?;
+        let amount = match family {
+            Family::Binary => binary(&parts, exponent),
+            Family::Decimal | Family::Exponent => {
+                let scale = exponent - parts.fraction.len() as i64;
+                Decimal::new(parts.negative, format!("{}{}", parts.whole, parts.fraction), scale)
+            }
+        };
+        let text = if parts.stays(family, exponent) {
+            text.to_owned()
+        } else {
+            canonical(&amount, family)
+        };
+        Ok(Quantity { amount, text })
+    }
+
+    /// The amount as it is written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The canonical text, without a copy.
+    pub fn into_string(self) -> String {
+        self.text
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl PartialEq for Quantity {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Quantity {}
+
+impl PartialOrd for Quantity {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// By amount, whatever the suffix: `1Ki` is more than `1k`.
+impl Ord for Quantity {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.amount.cmp(&other.amount)
+    }
+}
+
+/// The families of suffixes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    /// `Ki`, `Mi`, …
+    Binary,
+    /// `m`, none, `k`, `M`, …
+    Decimal,
+    /// `e3`.
+    Exponent,
+}
+
+const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+/// From 10⁻⁹ in steps of 10³.
+const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+const FINEST: i64 = -9;
+
+/// The family and the exponent (of 2 or 10) that a suffix stands for.
+fn interpret(suffix: &str) -> Option<(Family, i64)> {
+    if let Some(i) = BINARY.iter().position(|s| *s == suffix) {
+        return Some((Family::Binary, (i as i64 + 1) * 10));
+    }
+    if let Some(i) = DECIMAL.iter().position(|s| *s == suffix) {
+        return Some((Family::Decimal, i as i64 * 3 + FINEST));
+    }
+    let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
+    Some((Family::Exponent, exponent.into()))
+}
+
+/// The parts of the text.
+struct Parts<'a> {
+    negative: bool,
+    /// Without leading zeros, but at least one digit.
+    whole: &'a str,
+    fraction: &'a str,
+    suffix: &'a str,
+}
+
+impl<'a> Parts<'a> {
+    fn split(text: &'a str) -> Result<Self, QuantityError> {
+        if text.is_empty() {
+            return Err(QuantityError::Format);
+        }
+        let negative = text.starts_with('-');
+        let rest = text.strip_prefix(['-', '+']).unwrap_or(text).trim_start_matches('0');
+        let (whole, rest) = digits(rest);
+        let (fraction, suffix) = match rest.strip_prefix('.') {
+            Some(rest) => digits(rest),
+            None => ("", rest),
+        };
+        let letters =
+            suffix.trim_start_matches(['e', 'E', 'i', 'n', 'u', 'm', 'k', 'K', 'M', 'G', 'T', 'P']);
+        let (_, end) = digits(letters.strip_prefix(['-', '+']).unwrap_or(letters));
+        if !end.is_empty() {
+            return Err(QuantityError::Format);
+        }
+        let whole = if whole.is_empty() { "0" } else { whole };
+        Ok(Parts { negative, whole, fraction, suffix })
+    }
+
+    /// Whether Kubernetes takes the text for canonical by a look at its digits.
+    fn stays(&self, family: Family, exponent: i64) -> bool {
+        let (whole, fraction) = (self.whole.len() as i64, self.fraction.len() as i64);
+        match family {
+            Family::Binary => {
+                let short = fraction == 0 && 14 - whole - exponent * 3 / 10 >= 0;
+                short && self.whole.parse::<u64>().is_ok_and(|n| n & 7 != 0)
+            }
+            Family::Decimal | Family::Exponent => {
+                let scale = exponent - fraction;
+                let thousands = if fraction >= 3 {
+                    self.fraction.ends_with("000")
+                } else {
+                    format!("{}{}", self.whole, self.fraction).ends_with("000")
+                };
+                let short = whole + fraction <= 18 && scale >= FINEST;
+                short && scale % 3 == 0 && !thousands && !self.whole.starts_with('0')
+            }
+        }
+    }
+}
+
+fn digits(text: &str) -> (&str, &str) {
+    let end = text.bytes().take_while(u8::is_ascii_digit).count();
+    text.split_at(end)
+}
+
+/// A number times a power of two: exact up to nine decimal places, then rounded up, and never more
+/// than fits 63 bits.
+fn binary(parts: &Parts<'_>, exponent: i64) -> Decimal {
+    const NANO: u128 = 1_000_000_000;
+    /// What stands behind these places only rounds up.
+    const PLACES: usize = 18;
+    let most = i64::MAX as u128 * NANO;
+    let whole = if parts.whole.len() > 19 { u128::MAX >> 61 } else { number(parts.whole) };
+    let whole = (whole << exponent).saturating_mul(NANO);
+    let (head, tail) = parts.fraction.split_at(parts.fraction.len().min(PLACES));
+    let product = number(head) << exponent;
+    let below = 10u128.pow(head.len() as u32);
+    let sticky = u128::from(tail.bytes().any(|b| b != b'0'));
+    let fraction = (product / below) * NANO + ((product % below) * NANO + sticky).div_ceil(below);
+    let nanos = whole.saturating_add(fraction).min(most);
+    Decimal::new(parts.negative, nanos.to_string(), FINEST)
+}
+
+/// The value of at most 19 digits.
+fn number(digits: &str) -> u128 {
+    digits.bytes().fold(0, |n, b| n * 10 + u128::from(b - b'0'))
+}
+
+fn canonical(amount: &Decimal, family: Family) -> String {
+    if amount.digits.is_empty() {
+        return "0".into();
+    }
+    let sign = if amount.negative { "-" } else { "" };
+    if family == Family::Binary
+        && let Some((number, suffix)) = amount.in_binary()
+    {
+        return format!("{sign}{number}{suffix}");
+    }
+    // Down to the next exponent that is a multiple of three.
+    let exponent = amount.scale.div_euclid(3) * 3;
+    let zeros = "0".repeat((amount.scale - exponent) as usize);
+    let suffix = usize::try_from((exponent - FINEST) / 3).ok().and_then(|i| DECIMAL.get(i));
+    match (family, suffix) {
+        (Family::Decimal | Family::Binary, Some(suffix)) => {
+            format!("{sign}{}{zeros}{suffix}", amount.digits)
+        }
+        _ if exponent == 0 => format!("{sign}{}{zeros}", amount.digits),
+        _ => format!("{sign}{}{zeros}e{exponent}", amount.digits),
+    }
+}
+
+/// `digits` · 10^`scale`, without zeros at either end of the digits; zero has no digits.
+#[derive(Clone, Debug)]
+struct Decimal {
+    negative: bool,
+    digits: String,
+    scale: i64,
+}
+
+impl Decimal {
+    /// Rounds up to nine decimal places.
+    fn new(negative: bool, digits: String, scale: i64) -> Decimal {
+        let mut digits = digits.trim_start_matches('0').to_owned();
+        let mut scale = scale;
+        if digits.is_empty() {
+            return Decimal { negative: false, digits, scale: 0 };
+        }
+        if scale < FINEST {
+            let dropped = usize::try_from(FINEST - scale).unwrap_or(usize::MAX);
+            let kept = digits.len().saturating_sub(dropped);
+            let up = digits[kept..].bytes().any(|b| b != b'0');
+            digits.truncate(kept);
+            if up {
+                digits = plus_one(&digits);
+            }
+            scale = FINEST;
+        }
+        let length = digits.trim_end_matches('0').len();
+        scale += (digits.len() - length) as i64;
+        digits.truncate(length);
+        Decimal { negative, digits, scale }
+    }
+
+    /// The number and suffix of an amount that is whole and at least 1024.
+    fn in_binary(&self) -> Option<(u128, &'static str)> {
+        if self.scale < 0 {
+            return None;
+        }
+        // At most 2⁶³, by construction.
+        let mut number = number(&self.digits) * 10u128.pow(self.scale as u32);
+        if number < 1024 {
+            return None;
+        }
+        let mut suffix = "";
+        for larger in BINARY {
+            if number % 1024 != 0 {
+                break;
+            }
+            number /= 1024;
+            suffix = larger;
+        }
+        Some((number, suffix))
+    }
+
+    fn cmp(&self, other: &Decimal) -> Ordering {
+        let sign = |d: &Decimal| match (d.digits.is_empty(), d.negative) {
+            (true, _) => 0,
+            (false, true) => -1,
+            (false, false) => 1,
+        };
+        let magnitude = |d: &Decimal| d.digits.len() as i64 + d.scale;
+        match sign(self).cmp(&sign(other)) {
+            Ordering::Equal if sign(self) == 0 => Ordering::Equal,
+            Ordering::Equal => {
+                // With the same magnitude and no zeros at the end, digits compare like text.
+                let by_size = magnitude(self)
+                    .cmp(&magnitude(other))
+                    .then_with(|| self.digits.cmp(&other.digits));
+                if self.negative { by_size.reverse() } else { by_size }
+            }
+            unequal => unequal,
+        }
+    }
+}
+
+fn plus_one(digits: &str) -> String {
+    let head = digits.trim_end_matches('9');
+    let nines = digits.len() - head.len();
+    let (head, last) = match head.as_bytes().split_last() {
+        Some((last, head)) => (head, last + 1),
+        None => (&[][..], b'1'),
+    };
+    let bytes = head.iter().copied().chain([last]).chain(std::iter::repeat_n(b'0', nines));
+    bytes.map(char::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_have_one_text() {
+        for (given, want) in [
+            ("0", "0"),
+            ("-0", "0"),
+            ("0.0Gi", "0"),
+            ("0m", "0"),
+            ("1", "1"),
+            ("0.5", "500m"),
+            ("1.5", "1500m"),
+            ("-0.5", "-500m"),
+            ("1000m", "1"),
+            ("1024Mi", "1Gi"),
+            ("1025Mi", "1025Mi"),
+            ("100Mi", "100Mi"),
+            ("1000", "1k"),
+            ("16384", "16384"),
+            ("100000", "100k"),
+            ("1e3", "1e3"),
+            ("1E3", "1E3"),
+            ("1e4", "10e3"),
+            ("1e0", "1e0"),
+            ("10e-1", "1"),
+            ("1e-3", "1e-3"),
+            ("5E", "5E"),
+            ("1000E", "1e21"),
+            ("0.5Ki", "512"),
+            ("1.5Ki", "1536"),
+            ("1.5Gi", "1536Mi"),
+            ("0.1Mi", "104857600m"),
+            ("512Ki", "512Ki"),
+            ("8192", "8192"),
+            ("8192Ki", "8Mi"),
+            ("9Ei", "9223372036854775807"),
+            ("99999999999999999999999Gi", "9223372036854775807"),
+            ("0.1n", "1n"),
+            ("1.0000000001", "1000000001n"),
+            ("0.9999999999", "1"),
+            ("123456789012345678901234567890", "123456789012345678901234567890"),
+            ("1e1000000000", "10e999999999"),
+            ("1e-2147483648", "1e-9"),
+            // Kubernetes keeps these as they are.
+            ("1.500", "1.500"),
+            ("+1", "+1"),
+            ("001", "001"),
+            ("3.000", "3"),
+            // And it reads these.
+            (".", "0"),
+            ("1.", "1."),
+            ("m", "0"),
+        ] {
+            let got = Quantity::parse(given).map(Quantity::into_string);
+            assert_eq!(got.as_deref(), Ok(want), "{given}");
+            let again = Quantity::parse(want).map(Quantity::into_string);
+            assert_eq!(again.as_deref(), Ok(want), "{want} again");
+        }
+    }
+
+    #[test]
+    fn what_is_no_amount_is_told() {
+        for (given, want) in [
+            ("", QuantityError::Format),
+            ("abc", QuantityError::Format),
+            ("1 Gi", QuantityError::Format),
+            ("1é", QuantityError::Format),
+            ("1.2.3", QuantityError::Format),
+            ("1i", QuantityError::Suffix),
+            ("1KiB", QuantityError::Format),
+            ("1-3", QuantityError::Suffix),
+            ("1e99999999999", QuantityError::Suffix),
+        ] {
+            assert_eq!(Quantity::parse(given).unwrap_err(), want, "{given}");
+        }
+    }
+
+    #[test]
+    fn amounts_compare_by_value() {
+        let order = [
+            "-2", "-1", "-1m", "0", "1n", "0.5", "1", "1.5", "999", "1k", "1Ki", "1e4", "1G",
+            "1Gi", "1e50",
+        ];
+        let order: Vec<Quantity> = order.iter().map(|t| Quantity::parse(t).unwrap()).collect();
+        for (i, a) in order.iter().enumerate() {
+            for (j, b) in order.iter().enumerate() {
+                assert_eq!(a.cmp(b), i.cmp(&j), "{a} {b}");
+            }
+        }
+        assert_eq!(Quantity::parse("1000m"), Quantity::parse("1"));
+    }
+}

@@ -1,0 +1,273 @@
+//! The embedded engine: one directory, one SQLite database, one commit thread.
+//!
+//! - `windlass.db` is a log of changes whose rowid is the revision ([`schema`]), with its
+//!   write-ahead log beside it while the store is open;
+//! - `lock` keeps a second process out ([`lock`]);
+//! - `revision` notes what was acknowledged, so that lost data is noticed ([`watermark`]).
+
+mod checkpoint;
+mod failure;
+mod lock;
+mod offline;
+mod reader;
+mod record;
+mod retention;
+mod schema;
+#[cfg(test)]
+mod tests;
+mod watermark;
+mod writer;
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use crate::{BoxFuture, Committed, Error, Event, Page, Range, Revision, Sink, Store, Write};
+use checkpoint::Checkpoints;
+use failure::{Fuse, OnPath};
+pub use offline::{RESTORE_JUMP, Report, backup, check, check_file, restore};
+use reader::Readers;
+use retention::{Retention, Stride};
+use schema::{Access, Contents, connect, db_path, wal_path};
+use watermark::Watermark;
+use writer::{Command, Job, Position, REPLAY, Writer, feed};
+
+/// A clock that only goes forward, for the age of history.
+pub type Clock = Arc<dyn Fn() -> Instant + Send + Sync>;
+
+/// How to open an [`Embedded`] store.
+#[derive(Clone)]
+pub struct Options {
+    /// The data directory; made if it does not exist.
+    pub dir: PathBuf,
+    /// History older than this is forgotten.
+    pub retain_age: Duration,
+    /// At most about this many changes of history are kept.
+    pub retain_events: u64,
+    /// At most about this many bytes of history are kept.
+    pub retain_bytes: u64,
+    /// How many reads may run at the same time.
+    pub readers: usize,
+    /// The clock that history ages by.
+    pub clock: Clock,
+    /// The most pages the database may have; for tests of a full disk.
+    #[cfg(test)]
+    pub(crate) max_pages: Option<u32>,
+}
+
+impl Options {
+    /// The defaults for a data directory: five minutes of history, within limits.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self {
+            dir: dir.into(),
+            retain_age: Duration::from_secs(5 * 60),
+            retain_events: 200_000,
+            retain_bytes: 256 << 20,
+            readers: 4,
+            clock: Arc::new(Instant::now),
+            #[cfg(test)]
+            max_pages: None,
+        }
+    }
+}
+
+/// The store on a local disk. Dropping it closes it.
+#[derive(Debug)]
+pub struct Embedded {
+    inbox: Sender<Command>,
+    position: Arc<Position>,
+    readers: Arc<Readers>,
+    fuse: Fuse,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Embedded {
+    /// Opens the store in a directory, or makes a new one there.
+    ///
+    /// The whole database is read and verified first, so this blocks for about a second per
+    /// gigabyte and refuses damaged data instead of serving it.
+    pub fn open(options: Options) -> Result<Self, Error> {
+        let dir = &options.dir;
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).on(dir)?;
+        let lock = lock::lock(dir)?;
+        let path = db_path(dir);
+        if !path.try_exists().on(&path)? {
+            refuse_remains(dir)?;
+            schema::create(dir)?;
+        }
+        let mut conn = connect(&path, Access::Write)?;
+        let contents = open_verified(dir, &path, &conn)?;
+        #[cfg(test)]
+        if let Some(pages) = options.max_pages {
+            conn.pragma_update(None, "max_page_count", pages).on(&path)?;
+        }
+        let fuse = Fuse::new(path.clone());
+        let position = Arc::new(Position {
+            revision: AtomicU64::new(contents.revision),
+            floor: AtomicU64::new(contents.floor),
+        });
+        let Options { retain_age, retain_events, retain_bytes, clock, .. } = options;
+        let mut retention = Retention::new(retain_age, retain_events, retain_bytes, clock);
+        for (revision, bytes) in contents.history {
+            retention.record(revision, bytes);
+        }
+        let mut watermark = Watermark::open(&options.dir)?;
+        watermark.note(contents.revision);
+        let (inbox, commands) = channel();
+        let writer = Writer {
+            checkpoints: Checkpoints::start(&path, &mut conn, &fuse)?,
+            path: path.clone(),
+            conn,
+            inbox: commands,
+            position: Arc::clone(&position),
+            fuse: fuse.clone(),
+            sinks: Vec::new(),
+            watermark,
+            retention,
+            stride: Stride::new(),
+            compactions: Vec::new(),
+            resting_until: None,
+            lock,
+        };
+        let thread = std::thread::Builder::new()
+            .name("store-commit".to_owned())
+            .spawn(move || writer.run())
+            .on(&path)?;
+        let readers = Readers::new(path, options.readers);
+        tracing::debug!(dir = %options.dir.display(), revision = contents.revision, "store is open");
+        Ok(Self { inbox, position, readers, fuse, thread: Mutex::new(Some(thread)) })
+    }
+
+    fn send(&self, command: Command) -> Result<(), Error> {
+        self.inbox.send(command).map_err(|_| self.ended())
+    }
+
+    /// Why the commit thread does not answer.
+    fn ended(&self) -> Error {
+        self.fuse.blown().unwrap_or(Error::Closed)
+    }
+
+    /// Tells the commit thread to end; returns it the first time.
+    fn shut(&self) -> Option<JoinHandle<()>> {
+        self.readers.close();
+        let _ = self.inbox.send(Command::Close);
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Without a database there must be nothing that belonged to one.
+fn refuse_remains(dir: &Path) -> Result<(), Error> {
+    let path = db_path(dir);
+    let wal = wal_path(&path);
+    let what = if wal.try_exists().on(&wal)? {
+        "it is missing, but its write-ahead log is there".to_owned()
+    } else if let Some(revision) = watermark::read(dir) {
+        format!("it is missing, but revision {revision} was acknowledged")
+    } else {
+        return Ok(());
+    };
+    Err(Error::Corrupt { path, what })
+}
+
+fn open_verified(dir: &Path, path: &Path, conn: &Connection) -> Result<Contents, Error> {
+    schema::recognise(path, conn)?;
+    schema::use_wal(path, conn)?;
+    let contents = schema::verify(path, conn)?;
+    match watermark::read(dir) {
+        Some(noted) if noted > contents.revision => {
+            Err(schema::behind(path, contents.revision, noted))
+        }
+        _ => Ok(contents),
+    }
+}
+
+impl Store for Embedded {
+    fn commit(&self, write: Write) -> BoxFuture<'_, Result<Committed, Error>> {
+        Box::pin(async move {
+            let (done, answer) = oneshot::channel();
+            self.send(Command::Write(Job { write, done }))?;
+            answer.await.unwrap_or_else(|_| Err(self.ended()))
+        })
+    }
+
+    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page, Error>> {
+        Box::pin(self.readers.read(move |path, tx| reader::range(path, tx, &range)))
+    }
+
+    fn history(&self, after: Revision, limit: usize) -> BoxFuture<'_, Result<Vec<Event>, Error>> {
+        Box::pin(self.readers.read(move |path, tx| reader::history(path, tx, after, limit)))
+    }
+
+    fn follow(&self, after: Revision, mut sink: Sink) -> Result<(), Error> {
+        // Most of the replay happens here, so that commits wait only for the rest of it.
+        let mut seen = after;
+        loop {
+            let events =
+                self.readers.with_connection(|path, tx| reader::history(path, tx, seen, REPLAY))?;
+            if let Some(last) = events.last() {
+                seen = last.revision;
+                feed(&mut sink, &events)?;
+            }
+            if events.len() < REPLAY {
+                break;
+            }
+        }
+        let (done, answer) = sync_channel(1);
+        self.send(Command::Follow { after: seen, sink, done })?;
+        answer.recv().unwrap_or_else(|_| Err(self.ended()))
+    }
+
+    fn compact(&self, upto: Revision) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            let (done, answer) = oneshot::channel();
+            self.send(Command::Compact { upto, done })?;
+            answer.await.unwrap_or_else(|_| Err(self.ended()))
+        })
+    }
+
+    fn revision(&self) -> Revision {
+        self.position.revision.load(Ordering::Acquire)
+    }
+
+    fn floor(&self) -> Revision {
+        self.position.floor.load(Ordering::Acquire)
+    }
+
+    fn failure(&self) -> Option<Error> {
+        self.fuse.blown()
+    }
+
+    fn failed(&self) -> BoxFuture<'static, Error> {
+        Box::pin(self.fuse.wait())
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            if let Some(thread) = self.shut() {
+                // Ending takes a last checkpoint, which may take a while.
+                let _ = tokio::task::spawn_blocking(|| thread.join()).await;
+            }
+            self.fuse.blown().map_or(Ok(()), Err)
+        })
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        // A sink that owns the store may drop it on the commit thread, which cannot wait for
+        // itself.
+        if let Some(thread) = self.shut()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What an SQLite or I/O error means for the store.
+//!
+//! A full disk passes. An I/O error does not: after a failed fsync nobody can say what is on disk,
+//! and asking again may answer "fine" without it being so. The store then stops accepting writes.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+
+use rusqlite::ErrorCode;
+use rusqlite::ffi;
+use tokio::sync::watch;
+
+use crate::Error;
+
+/// Translates an error of a connection on `path`.
+pub(super) fn sqlite(path: &Path, error: &rusqlite::Error) -> Error {
+    use rusqlite::Error as E;
+    let path = path.to_owned();
+    match error {
+        E::SqliteFailure(code, text) => {
+            let what = text.clone().unwrap_or_else(|| code.to_string());
+            match code.code {
+                ErrorCode::DiskFull => Error::Full { path },
+                // The shared-memory file could not grow: no space, and nothing was written.
+                ErrorCode::SystemIoFailure if code.extended_code == ffi::SQLITE_IOERR_SHMSIZE => {
+                    Error::Full { path }
+                }
+                // A short read of a file that should have the page means it was cut off.
+                ErrorCode::SystemIoFailure
+                    if code.extended_code == ffi::SQLITE_IOERR_SHORT_READ =>
+                {
+                    Error::Corrupt { path, what }
+                }
+                ErrorCode::SystemIoFailure if code.extended_code != ffi::SQLITE_IOERR_NOMEM => {
+                    Error::Failed {
+                        what: format!(
+                            "I/O error on {}: {what} (SQLite code {})",
+                            path.display(),
+                            code.extended_code
+                        ),
+                    }
+                }
+                // Our own statements are right for the schema that was checked at the start, so
+                // what no longer fits it has changed under us.
+                ErrorCode::DatabaseCorrupt
+                | ErrorCode::NotADatabase
+                | ErrorCode::ConstraintViolation
+                | ErrorCode::TypeMismatch
+                | ErrorCode::SchemaChanged
+                | ErrorCode::Unknown => Error::Corrupt { path, what },
+                _ => Error::Unavailable { path, what },
+            }
+        }
+        E::FromSqlConversionFailure(..)
+        | E::IntegralValueOutOfRange(..)
+        | E::Utf8Error(..)
+        | E::InvalidColumnType(..)
+        | E::QueryReturnedNoRows
+        | E::QueryReturnedMoreThanOneRow => Error::Corrupt { path, what: error.to_string() },
+        _ => Error::Unavailable { path, what: error.to_string() },
+    }
+}
+
+/// Translates an error of the file system.
+pub(super) fn io(path: &Path, error: &std::io::Error) -> Error {
+    match error.kind() {
+        std::io::ErrorKind::StorageFull => Error::Full { path: path.to_owned() },
+        _ => Error::Unavailable { path: path.to_owned(), what: error.to_string() },
+    }
+}
+
+/// Attaches the path of the file to the results of its connection.
+pub(super) trait OnPath<T> {
+    fn on(self, path: &Path) -> Result<T, Error>;
+}
+
+impl<T> OnPath<T> for rusqlite::Result<T> {
+    fn on(self, path: &Path) -> Result<T, Error> {
+        self.map_err(|error| sqlite(path, &error))
+    }
+}
+
+impl<T> OnPath<T> for std::io::Result<T> {
+    fn on(self, path: &Path) -> Result<T, Error> {
+        self.map_err(|error| io(path, &error))
+    }
+}
+
+/// The first fatal failure of a store, shared by its threads.
+#[derive(Debug, Clone)]
+pub(super) struct Fuse {
+    cause: watch::Sender<Option<Error>>,
+    db: PathBuf,
+}
+
+impl Fuse {
+    pub(super) fn new(db: PathBuf) -> Self {
+        Self { cause: watch::Sender::new(None), db }
+    }
+
+    /// Stops the store for good, if it has not stopped already.
+    pub(super) fn blow(&self, error: &Error) {
+        self.cause.send_if_modified(|cause| {
+            if cause.is_some() {
+                return false;
+            }
+            tracing::error!(db = %self.db.display(), %error, "the store stops accepting writes");
+            *cause = Some(error.clone());
+            true
+        });
+    }
+
+    /// Stops the store if this error is of the kind that does not pass.
+    pub(super) fn blow_if_fatal(&self, error: &Error) {
+        if matches!(error, Error::Failed { .. }) {
+            self.blow(error);
+        }
+    }
+
+    pub(super) fn blown(&self) -> Option<Error> {
+        self.cause.borrow().clone()
+    }
+
+    /// Waits for the failure; never resolves if the store ends without one.
+    pub(super) fn wait(&self) -> impl Future<Output = Error> + Send + 'static {
+        let mut cause = self.cause.subscribe();
+        async move {
+            let found = cause.wait_for(Option::is_some).await.map(|found| (*found).clone());
+            match found {
+                Ok(Some(error)) => error,
+                _ => std::future::pending().await,
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! One process per data directory: an advisory lock on `<dir>/lock`.
+//!
+//! The kernel drops the lock when its holder dies, so a stale file never blocks a start. The file
+//! carries the holder's process id only to make the refusal useful.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use super::failure::io;
+use crate::Error;
+
+/// The held lock; dropping it releases the directory.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: File,
+}
+
+/// Takes the directory for this process, or says who has it.
+pub(super) fn lock(dir: &Path) -> Result<Lock, Error> {
+    let path = dir.join("lock");
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(|e| io(&path, &e))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => {
+            return Err(Error::Locked { dir: dir.to_owned(), holder: holder(&mut file) });
+        }
+        Err(errno) => return Err(io(&path, &errno.into())),
+    }
+    // The id is a courtesy: a full disk must not keep the store from opening.
+    let _ =
+        file.set_len(0).and_then(|()| file.write_all(std::process::id().to_string().as_bytes()));
+    Ok(Lock { _file: file })
+}
+
+fn holder(file: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    file.rewind().ok()?;
+    file.take(16).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}

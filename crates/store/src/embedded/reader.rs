@@ -1,0 +1,231 @@
+//! Reading: state at a revision, and history, each from one consistent snapshot.
+//!
+//! A read transaction that starts after a commit was acknowledged sees that commit.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, Transaction};
+use tokio::sync::Semaphore;
+
+use super::failure::OnPath;
+use super::record::{Record, damaged, from_sql, to_sql};
+use super::schema::{Access, Meta, connect};
+use crate::{Error, Event, Page, Range, Revision};
+
+/// A few read connections that async callers share.
+#[derive(Debug)]
+pub(super) struct Readers {
+    path: PathBuf,
+    permits: Arc<Semaphore>,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl Readers {
+    pub(super) fn new(path: PathBuf, connections: usize) -> Arc<Self> {
+        let permits = Arc::new(Semaphore::new(connections.max(1)));
+        Arc::new(Self { path, permits, idle: Mutex::new(Vec::new()) })
+    }
+
+    /// Runs a read on a blocking thread with a snapshot of its own.
+    pub(super) async fn read<T: Send + 'static>(
+        self: &Arc<Self>,
+        read: impl FnOnce(&Path, &Transaction<'_>) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| Error::Closed)?;
+        let readers = Arc::clone(self);
+        let task = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            readers.with_connection(read)
+        });
+        match task.await {
+            Ok(result) => result,
+            Err(_) => Err(Error::Unavailable {
+                path: self.path.clone(),
+                what: "a read was abandoned".to_owned(),
+            }),
+        }
+    }
+
+    /// Runs a read on this thread.
+    pub(super) fn with_connection<T>(
+        &self,
+        read: impl FnOnce(&Path, &Transaction<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        if self.permits.is_closed() {
+            return Err(Error::Closed);
+        }
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let result = match idle {
+            Some(conn) => Ok(conn),
+            None => connect(&self.path, Access::Read),
+        }
+        .and_then(|mut conn| {
+            let tx = conn.transaction().on(&self.path)?;
+            let answer = read(&self.path, &tx)?;
+            drop(tx);
+            if !self.permits.is_closed() {
+                self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(conn);
+            }
+            Ok(answer)
+        });
+        // A read that fails says nothing about what was written.
+        result.map_err(|error| match error {
+            Error::Failed { what } => Error::Unavailable { path: self.path.clone(), what },
+            other => other,
+        })
+    }
+
+    /// Ends all reading that has not begun.
+    pub(super) fn close(&self) {
+        self.permits.close();
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+/// The newest revision and the floor in a snapshot.
+fn bounds(path: &Path, conn: &Connection) -> Result<(Revision, Revision), Error> {
+    let floor = Meta::read(path, conn)?.floor;
+    let newest: Option<i64> = conn
+        .prepare_cached("SELECT max(rev) FROM kv")
+        .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
+        .on(path)?;
+    // Compaction may have dropped the newest records, if they were deletions; the floor remembers.
+    let newest = newest.map(|number| from_sql(path, number)).transpose()?;
+    Ok((newest.unwrap_or(floor).max(floor), floor))
+}
+
+fn within(asked: Revision, (newest, floor): (Revision, Revision)) -> Result<(), Error> {
+    if asked < floor {
+        return Err(Error::Compacted { floor });
+    }
+    if asked > newest {
+        return Err(Error::Future { revision: newest });
+    }
+    Ok(())
+}
+
+/// For every key in the bounds its newest record at a revision, unless that is a deletion.
+///
+/// The subquery runs as a co-routine over the index alone and yields keys in order; `CROSS JOIN`
+/// keeps it the outer loop. So a page costs what it returns, not what the range holds.
+const RANGE: &str = "
+    SELECT kv.rev, kv.key, kv.created, kv.prev, kv.value, kv.checksum
+    FROM (SELECT max(rev) AS rev FROM kv WHERE key >= ?1 AND key < ?2 AND rev <= ?3 GROUP BY key)
+        AS newest
+    CROSS JOIN kv ON kv.rev = newest.rev
+    WHERE kv.value IS NOT NULL
+    LIMIT ?4";
+
+/// Reads a page.
+pub(super) fn range(path: &Path, conn: &Connection, range: &Range) -> Result<Page, Error> {
+    let bounds = bounds(path, conn)?;
+    let revision = range.at.unwrap_or(bounds.0);
+    within(revision, bounds)?;
+    let mut page = Page { revision, items: Vec::new(), more: false };
+    let (from, to) = key_bounds(range);
+    let limit = range.limit.unwrap_or(usize::MAX);
+    // One more than asked for tells whether there is more.
+    let fetch = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
+    let mut statement = conn.prepare_cached(RANGE).on(path)?;
+    let mut rows = statement.query((from, to, to_sql(revision), fetch)).on(path)?;
+    while let Some(row) = rows.next().on(path)? {
+        if page.items.len() == limit {
+            page.more = true;
+            break;
+        }
+        let record = Record::read(path, row, 0)?;
+        let rev = record.rev;
+        let Some((key, stored)) = record.stored() else {
+            return Err(damaged(path, rev, "it is a deletion where a value was found"));
+        };
+        if page.items.last().is_some_and(|(last, _)| *last >= key) {
+            return Err(damaged(path, rev, "its key is out of order"));
+        }
+        page.items.push((key, stored));
+    }
+    Ok(page)
+}
+
+/// The inclusive lower and the exclusive upper bound of the keys in a range.
+fn key_bounds(range: &Range) -> (String, Value) {
+    let from = match &range.after {
+        // The next key after one is that one with the smallest character appended.
+        Some(after) if *after >= range.prefix => format!("{after}\0"),
+        _ => range.prefix.clone(),
+    };
+    // A blob sorts after every text.
+    let to = after_prefix(&range.prefix).map_or(Value::Blob(Vec::new()), Value::Text);
+    (from, to)
+}
+
+/// The smallest text greater than every text with this prefix, if there is one.
+fn after_prefix(prefix: &str) -> Option<String> {
+    let mut chars = prefix.chars();
+    while let Some(last) = chars.next_back() {
+        let next = match last {
+            // The characters between these two are no characters.
+            '\u{d7ff}' => Some('\u{e000}'),
+            other => char::from_u32(u32::from(other) + 1),
+        };
+        if let Some(next) = next {
+            return Some(format!("{}{next}", chars.as_str()));
+        }
+    }
+    None
+}
+
+const HISTORY: &str = "
+    SELECT kv.rev, kv.key, kv.created, kv.prev, kv.value, kv.checksum,
+           old.rev, old.key, old.created, old.prev, old.value, old.checksum
+    FROM kv LEFT JOIN kv AS old ON old.rev = kv.prev
+    WHERE kv.rev > ?1 ORDER BY kv.rev LIMIT ?2";
+
+/// Reads the changes after a revision, and refuses if there is a gap.
+pub(super) fn history(
+    path: &Path,
+    conn: &Connection,
+    after: Revision,
+    limit: usize,
+) -> Result<Vec<Event>, Error> {
+    within(after, bounds(path, conn)?)?;
+    let mut statement = conn.prepare_cached(HISTORY).on(path)?;
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let mut rows = statement.query((to_sql(after), limit)).on(path)?;
+    let mut events: Vec<Event> = Vec::new();
+    while let Some(row) = rows.next().on(path)? {
+        let record = Record::read(path, row, 0)?;
+        let expected = events.last().map_or(after, |event| event.revision) + 1;
+        if record.rev != expected {
+            return Err(damaged(path, expected, "it is missing"));
+        }
+        let previous = match record.prev {
+            0 => None,
+            prev => Some(previous(path, row, prev, &record)?),
+        };
+        events.push(record.event(previous));
+    }
+    Ok(events)
+}
+
+fn previous(
+    path: &Path,
+    row: &rusqlite::Row<'_>,
+    prev: Revision,
+    record: &Record,
+) -> Result<crate::Stored, Error> {
+    let found: Option<i64> = row.get(6).on(path)?;
+    if found.is_none() {
+        return Err(damaged(
+            path,
+            prev,
+            &format!("record {} replaced it, but it is missing", record.rev),
+        ));
+    }
+    let old = Record::read(path, row, 6)?;
+    match old.stored() {
+        Some((key, stored)) if key == record.key => Ok(stored),
+        _ => Err(damaged(path, record.rev, "the record it replaced is not of its key")),
+    }
+}

@@ -1,0 +1,98 @@
+//! One row of the log, and the checksum that ties its fields together.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use rusqlite::Row;
+
+use super::failure::OnPath;
+use crate::{Error, Event, Revision, Stored};
+
+/// One change of one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) rev: Revision,
+    pub(super) key: String,
+    /// The revision that created this incarnation of the key.
+    pub(super) created: Revision,
+    /// The revision this change replaced; 0 when it created the key.
+    pub(super) prev: Revision,
+    /// `None` when this change deleted the key.
+    pub(super) value: Option<Bytes>,
+}
+
+impl Record {
+    /// Reads a record from the columns that start at `first`, and verifies its checksum.
+    pub(super) fn read(path: &Path, row: &Row<'_>, first: usize) -> Result<Self, Error> {
+        let rev = from_sql(path, row.get(first).on(path)?)?;
+        let read = || -> rusqlite::Result<_> {
+            let key: String = row.get(first + 1)?;
+            let value: Option<&[u8]> = match row.get_ref(first + 4)? {
+                rusqlite::types::ValueRef::Null => None,
+                found => Some(found.as_blob()?),
+            };
+            let value = value.map(Bytes::copy_from_slice);
+            Ok((
+                key,
+                row.get(first + 2)?,
+                row.get(first + 3)?,
+                value,
+                row.get::<_, i64>(first + 5)?,
+            ))
+        };
+        let (key, created, prev, value, checksum) =
+            read().map_err(|e| damaged(path, rev, &e.to_string()))?;
+        let created = from_sql(path, created)?;
+        let record = Self { rev, key, created, prev: from_sql(path, prev)?, value };
+        if i64::from(record.checksum()) != checksum {
+            return Err(damaged(path, rev, "its checksum does not match"));
+        }
+        Ok(record)
+    }
+
+    pub(super) fn checksum(&self) -> u32 {
+        let mut hasher = crc32fast::Hasher::new();
+        for number in [self.rev, self.created, self.prev, self.key.len() as u64] {
+            hasher.update(&number.to_le_bytes());
+        }
+        hasher.update(self.key.as_bytes());
+        hasher.update(&[u8::from(self.value.is_none())]);
+        hasher.update(self.value.as_deref().unwrap_or_default());
+        hasher.finalize()
+    }
+
+    /// The state this change left its key in; `None` if it deleted it.
+    pub(super) fn stored(self) -> Option<(String, Stored)> {
+        let stored = Stored { revision: self.rev, created: self.created, value: self.value? };
+        Some((self.key, stored))
+    }
+
+    pub(super) fn event(self, previous: Option<Stored>) -> Event {
+        Event {
+            revision: self.rev,
+            key: self.key,
+            value: self.value,
+            created: self.created,
+            previous,
+        }
+    }
+}
+
+/// The error for a record that is not as it was written.
+pub(super) fn damaged(path: &Path, rev: Revision, why: &str) -> Error {
+    Error::Corrupt { path: path.to_owned(), what: format!("record {rev}: {why}") }
+}
+
+/// A revision as SQLite stores it.
+pub(super) fn to_sql(revision: Revision) -> i64 {
+    // Nothing is stored at revisions beyond this one, so clamping keeps every comparison right.
+    i64::try_from(revision).unwrap_or(i64::MAX)
+}
+
+/// A revision as SQLite returned it.
+pub(super) fn from_sql(path: &Path, number: i64) -> Result<Revision, Error> {
+    Revision::try_from(number).map_err(|_| Error::Corrupt {
+        path: path.to_owned(),
+        what: format!("{number} stands where a revision belongs"),
+    })
+}

@@ -1,0 +1,131 @@
+//! How much history to keep, and forgetting the rest in small steps.
+//!
+//! Age is measured on a clock that only goes forward and starts anew with the process: after a
+//! restart history counts as fresh, so it is kept longer, never shorter, than asked for.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::Clock;
+use super::failure::OnPath;
+use super::record::to_sql;
+use super::schema::Meta;
+use crate::{Error, Revision};
+
+/// Each limit is measured in about this many samples, so memory stays small.
+const SAMPLES: u32 = 64;
+
+/// Decides up to where history may go.
+pub(super) struct Retention {
+    age: Duration,
+    events: u64,
+    bytes: u64,
+    clock: Clock,
+    /// In order. Every sample lies above the floor.
+    samples: VecDeque<Sample>,
+    /// The bytes of all changes ever seen, and of those up to the floor.
+    total: u64,
+    forgotten: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    at: Instant,
+    revision: Revision,
+    total: u64,
+}
+
+impl Retention {
+    pub(super) fn new(age: Duration, events: u64, bytes: u64, clock: Clock) -> Self {
+        let samples = VecDeque::new();
+        Self { age, events, bytes, clock, samples, total: 0, forgotten: 0 }
+    }
+
+    /// Takes note of a change that was made.
+    pub(super) fn record(&mut self, revision: Revision, bytes: u64) {
+        self.total += bytes;
+        let at = (self.clock)();
+        let due = self.samples.back().is_none_or(|last| {
+            at.saturating_duration_since(last.at) >= self.age / SAMPLES
+                || revision - last.revision >= self.events / u64::from(SAMPLES)
+                || self.total - last.total >= self.bytes / u64::from(SAMPLES)
+        });
+        if due {
+            self.samples.push_back(Sample { at, revision, total: self.total });
+        }
+    }
+
+    /// The revision up to which history should be forgotten, if any.
+    pub(super) fn target(&self, revision: Revision) -> Option<Revision> {
+        let now = (self.clock)();
+        let old = |s: &Sample| now.saturating_duration_since(s.at) >= self.age;
+        let many = |s: &Sample| revision - s.revision >= self.events;
+        let by_age = self.samples.iter().rev().find(|s| old(s));
+        let by_events = self.samples.iter().rev().find(|s| many(s));
+        let by_bytes = if self.total - self.forgotten > self.bytes {
+            let fits = |s: &Sample| self.total - s.total <= self.bytes;
+            self.samples.iter().find(|s| fits(s)).or(self.samples.back())
+        } else {
+            None
+        };
+        [by_age, by_events, by_bytes].into_iter().flatten().map(|s| s.revision).max()
+    }
+
+    /// Takes note of history that was forgotten.
+    pub(super) fn forgot(&mut self, floor: Revision) {
+        while let Some(first) = self.samples.front()
+            && first.revision <= floor
+        {
+            self.forgotten = first.total;
+            self.samples.pop_front();
+        }
+    }
+}
+
+/// How many revisions to forget at once, so that a commit never waits long for it.
+#[derive(Debug)]
+pub(super) struct Stride(u64);
+
+impl Stride {
+    const MAX: u64 = 1_024;
+
+    pub(super) fn new() -> Self {
+        Self(64)
+    }
+
+    /// The end of the next step.
+    pub(super) fn from(&self, floor: Revision, target: Revision) -> Revision {
+        target.min(floor + self.0)
+    }
+
+    /// Adapts to how long a step took.
+    pub(super) fn took(&mut self, time: Duration) {
+        if time > Duration::from_millis(4) {
+            self.0 = (self.0 / 2).max(1);
+        } else if time < Duration::from_millis(2) {
+            self.0 = (self.0 * 2).min(Self::MAX);
+        }
+    }
+}
+
+/// Raises the floor to `upto`, in one transaction.
+///
+/// Below the floor each key has at most its one living record. So among the records that come
+/// under it now, each makes the one it replaced needless, and a deletion also itself.
+pub(super) fn raise_floor(path: &Path, conn: &mut Connection, upto: Revision) -> Result<(), Error> {
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).on(path)?;
+    let meta = Meta::read(path, &tx)?;
+    let bounds = (to_sql(meta.floor), to_sql(upto));
+    for sql in [
+        "DELETE FROM kv WHERE rev IN
+             (SELECT prev FROM kv WHERE rev > ?1 AND rev <= ?2 AND prev > 0)",
+        "DELETE FROM kv WHERE rev > ?1 AND rev <= ?2 AND value IS NULL",
+    ] {
+        tx.prepare_cached(sql).and_then(|mut statement| statement.execute(bounds)).on(path)?;
+    }
+    Meta { floor: upto, ..meta }.write(path, &tx)?;
+    tx.commit().on(path)
+}

@@ -1,0 +1,59 @@
+//! The newest acknowledged revision, noted outside the database.
+//!
+//! SQLite ends the replay of a damaged or missing write-ahead log without a word, and an old copy
+//! of the database opens like a new one. Both would lose acknowledged writes and use revisions
+//! twice. The note is a few bytes beside the database, written after every commit and never
+//! synced: after a power loss it may be behind, never ahead. A database behind its note is refused.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::failure::io;
+use crate::{Error, Revision};
+
+const FILE: &str = "revision";
+/// As wide as the largest revision, so that every write covers the one before.
+const WIDTH: usize = 20;
+
+/// The open note.
+#[derive(Debug)]
+pub(super) struct Watermark {
+    path: PathBuf,
+    file: File,
+    warned: bool,
+}
+
+/// The noted revision; `None` when there is no usable note.
+pub(super) fn read(dir: &Path) -> Option<Revision> {
+    let text = std::fs::read_to_string(dir.join(FILE)).ok()?;
+    text.trim().parse().ok()
+}
+
+impl Watermark {
+    pub(super) fn open(dir: &Path) -> Result<Self, Error> {
+        let path = dir.join(FILE);
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|e| io(&path, &e))?;
+        Ok(Self { path, file, warned: false })
+    }
+
+    /// Notes a revision that is durable in the database.
+    pub(super) fn note(&mut self, revision: Revision) {
+        let text = format!("{revision:0WIDTH$}\n");
+        match self.file.write_all_at(text.as_bytes(), 0) {
+            Ok(()) => self.warned = false,
+            // The note only ever adds a check; a commit does not depend on it.
+            Err(error) if !self.warned => {
+                self.warned = true;
+                tracing::warn!(path = %self.path.display(), %error, "cannot note the revision");
+            }
+            Err(_) => {}
+        }
+    }
+}

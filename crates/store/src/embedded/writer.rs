@@ -1,0 +1,402 @@
+//! The commit thread: the only one that changes the database.
+//!
+//! It takes everything that waits, applies it in one transaction, syncs once, shows the events to
+//! the sinks, and only then answers. A lone write is committed at once; what arrives meanwhile
+//! forms the next batch. Between batches it tends to the history and the log.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError};
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
+use tokio::sync::oneshot;
+
+use super::checkpoint::Checkpoints;
+use super::failure::{Fuse, OnPath};
+use super::lock::Lock;
+use super::reader;
+use super::record::{Record, to_sql};
+use super::retention::{Retention, Stride, raise_floor};
+use super::watermark::Watermark;
+use crate::{Change, Committed, Error, Event, Expect, Revision, Sink, Write};
+
+/// The most writes in one transaction, which bounds how long the first of them waits.
+const BATCH_WRITES: usize = 256;
+/// The most bytes in one transaction, roughly.
+const BATCH_BYTES: usize = 8 << 20;
+/// How often an idle store looks whether there is history to forget.
+const TICK: Duration = Duration::from_secs(1);
+/// How long housekeeping rests after it failed.
+const REST: Duration = Duration::from_secs(1);
+/// How many events a new follower gets at once.
+pub(super) const REPLAY: usize = 1_000;
+
+/// What the commit thread is asked to do.
+pub(super) enum Command {
+    Write(Job),
+    Follow { after: Revision, sink: Sink, done: SyncSender<Result<(), Error>> },
+    Compact { upto: Revision, done: oneshot::Sender<Result<(), Error>> },
+    Close,
+}
+
+/// A write and whom to answer.
+pub(super) struct Job {
+    pub(super) write: Write,
+    pub(super) done: oneshot::Sender<Result<Committed, Error>>,
+}
+
+/// Where the store is, for everyone to read.
+#[derive(Debug)]
+pub(super) struct Position {
+    pub(super) revision: AtomicU64,
+    pub(super) floor: AtomicU64,
+}
+
+/// The commit thread's state.
+pub(super) struct Writer {
+    pub(super) path: PathBuf,
+    pub(super) conn: Connection,
+    pub(super) inbox: Receiver<Command>,
+    pub(super) position: Arc<Position>,
+    pub(super) fuse: Fuse,
+    pub(super) sinks: Vec<Sink>,
+    pub(super) watermark: Watermark,
+    pub(super) checkpoints: Checkpoints,
+    pub(super) retention: Retention,
+    pub(super) stride: Stride,
+    /// Compactions that were asked for and are not done.
+    pub(super) compactions: Vec<(Revision, oneshot::Sender<Result<(), Error>>)>,
+    pub(super) resting_until: Option<Instant>,
+    /// Released last, when everything else is closed.
+    pub(super) lock: Lock,
+}
+
+impl Writer {
+    /// Works until the store is closed.
+    pub(super) fn run(mut self) {
+        let fuse = self.fuse.clone();
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            while self.turn().is_continue() {}
+            self.finish();
+        }));
+        if result.is_err() {
+            fuse.blow(&Error::Failed { what: "the commit thread panicked".to_owned() });
+        }
+    }
+
+    fn turn(&mut self) -> std::ops::ControlFlow<()> {
+        use std::ops::ControlFlow::{Break, Continue};
+        let wait = if self.compaction_target().is_some() { Duration::ZERO } else { TICK };
+        let next = match self.inbox.recv_timeout(wait) {
+            Ok(Command::Write(job)) => self.commit_with(job),
+            Ok(command) => Some(command),
+            Err(RecvTimeoutError::Timeout) => {
+                if !wait.is_zero() {
+                    self.checkpoints.when_idle(&self.conn);
+                }
+                None
+            }
+            Err(RecvTimeoutError::Disconnected) => return Break(()),
+        };
+        match next {
+            Some(Command::Close) => return Break(()),
+            Some(Command::Follow { after, sink, done }) => {
+                let _ = done.send(self.follow(after, sink));
+            }
+            Some(Command::Compact { upto, done }) => self.ask_compaction(upto, done),
+            Some(Command::Write(_)) | None => {}
+        }
+        self.compact_a_little();
+        Continue(())
+    }
+
+    /// Commits a write together with all that wait behind it; returns what waits behind those.
+    fn commit_with(&mut self, first: Job) -> Option<Command> {
+        let mut bytes = size(&first.write);
+        let mut batch = vec![first];
+        let mut next = None;
+        while batch.len() < BATCH_WRITES && bytes < BATCH_BYTES {
+            match self.inbox.try_recv() {
+                Ok(Command::Write(job)) => {
+                    bytes += size(&job.write);
+                    batch.push(job);
+                }
+                Ok(other) => {
+                    next = Some(other);
+                    break;
+                }
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+            }
+        }
+        self.commit(batch);
+        self.checkpoints.after_commit(&self.conn);
+        next
+    }
+
+    fn commit(&mut self, mut batch: Vec<Job>) {
+        // Whoever stopped waiting gave up before anything was written.
+        batch.retain(|job| !job.done.is_closed());
+        let outcome = match self.fuse.blown() {
+            Some(error) => Err(error),
+            None => self.transact(&batch),
+        };
+        let answers = match outcome {
+            Ok((answers, events)) => match self.publish(&events) {
+                Ok(()) => answers,
+                Err(error) => vec![Err(error); batch.len()],
+            },
+            Err(error) => {
+                self.fuse.blow_if_fatal(&error);
+                vec![Err(error); batch.len()]
+            }
+        };
+        for (job, answer) in batch.into_iter().zip(answers) {
+            let _ = job.done.send(answer);
+        }
+    }
+
+    /// Applies a batch in one synced transaction. On an error nothing of it happened.
+    #[expect(clippy::type_complexity, reason = "an answer for each write, and what happened")]
+    fn transact(
+        &mut self,
+        batch: &[Job],
+    ) -> Result<(Vec<Result<Committed, Error>>, Vec<Event>), Error> {
+        let path = &self.path;
+        let outcome = (|| {
+            let tx =
+                self.conn.transaction_with_behavior(TransactionBehavior::Immediate).on(path)?;
+            let mut revision = self.position.revision.load(Ordering::Acquire);
+            let mut answers = Vec::with_capacity(batch.len());
+            let mut events = Vec::with_capacity(batch.len());
+            for job in batch {
+                match apply(path, &tx, &job.write, revision + 1) {
+                    Ok(event) => {
+                        revision = event.revision;
+                        answers.push(Ok(committed(&event)));
+                        events.push(event);
+                    }
+                    Err(Refusal::Write(error)) => answers.push(Err(error)),
+                    Err(Refusal::Batch(error)) => return Err(error),
+                }
+            }
+            if !events.is_empty() {
+                tx.commit().on(path)?;
+            }
+            Ok((answers, events))
+        })();
+        if !self.conn.is_autocommit() {
+            let what = "a failed transaction could not be rolled back".to_owned();
+            return Err(Error::Failed { what });
+        }
+        outcome
+    }
+
+    /// Shows durable events to everyone who follows.
+    fn publish(&mut self, events: &[Event]) -> Result<(), Error> {
+        let Some(last) = events.last() else { return Ok(()) };
+        self.watermark.note(last.revision);
+        for event in events {
+            self.retention.record(event.revision, event_size(event));
+        }
+        let mut result = Ok(());
+        self.sinks.retain_mut(|sink| match feed(sink, events) {
+            Ok(()) => true,
+            Err(error) => {
+                self.fuse.blow(&error);
+                result = Err(error);
+                false
+            }
+        });
+        self.position.revision.store(last.revision, Ordering::Release);
+        result
+    }
+
+    /// Gives a follower what it has not seen, and the live events from then on.
+    fn follow(&mut self, after: Revision, mut sink: Sink) -> Result<(), Error> {
+        if let Some(error) = self.fuse.blown() {
+            return Err(error);
+        }
+        let mut seen = after;
+        loop {
+            let events = reader::history(&self.path, &self.conn, seen, REPLAY)?;
+            let Some(last) = events.last() else { break };
+            seen = last.revision;
+            feed(&mut sink, &events)?;
+        }
+        self.sinks.push(sink);
+        Ok(())
+    }
+
+    fn ask_compaction(&mut self, upto: Revision, done: oneshot::Sender<Result<(), Error>>) {
+        let revision = self.position.revision.load(Ordering::Acquire);
+        let answer = match self.fuse.blown() {
+            Some(error) => Err(error),
+            None if upto > revision => Err(Error::Future { revision }),
+            None if upto <= self.position.floor.load(Ordering::Acquire) => Ok(()),
+            None => {
+                self.compactions.push((upto, done));
+                return;
+            }
+        };
+        let _ = done.send(answer);
+    }
+
+    /// Where the floor should be, if that is above where it is.
+    fn compaction_target(&self) -> Option<Revision> {
+        if self.fuse.blown().is_some() || self.resting_until.is_some_and(|t| Instant::now() < t) {
+            return None;
+        }
+        let revision = self.position.revision.load(Ordering::Acquire);
+        let asked = self.compactions.iter().map(|(upto, _)| *upto).max();
+        let target = asked.max(self.retention.target(revision))?;
+        (target > self.position.floor.load(Ordering::Acquire)).then_some(target)
+    }
+
+    /// Forgets a few revisions of history, if any are due.
+    fn compact_a_little(&mut self) {
+        let Some(target) = self.compaction_target() else { return };
+        let floor = self.position.floor.load(Ordering::Acquire);
+        let upto = self.stride.from(floor, target);
+        let started = Instant::now();
+        match raise_floor(&self.path, &mut self.conn, upto) {
+            Ok(()) => {
+                self.stride.took(started.elapsed());
+                self.position.floor.store(upto, Ordering::Release);
+                self.retention.forgot(upto);
+                let done = self.compactions.extract_if(.., |(wanted, _)| *wanted <= upto);
+                for (_, done) in done {
+                    let _ = done.send(Ok(()));
+                }
+                self.checkpoints.after_commit(&self.conn);
+            }
+            Err(error) => {
+                self.fuse.blow_if_fatal(&error);
+                tracing::warn!(%error, "compaction failed");
+                for (_, done) in self.compactions.drain(..) {
+                    let _ = done.send(Err(error.clone()));
+                }
+                self.resting_until = Some(started + REST);
+            }
+        }
+    }
+
+    /// Answers what still waits, and leaves a database without a log.
+    fn finish(mut self) {
+        let Self { inbox, compactions, sinks, .. } = &mut self;
+        for command in inbox.try_iter() {
+            match command {
+                Command::Write(job) => drop(job.done.send(Err(Error::Closed))),
+                Command::Follow { done, .. } => drop(done.send(Err(Error::Closed))),
+                Command::Compact { done, .. } => drop(done.send(Err(Error::Closed))),
+                Command::Close => {}
+            }
+        }
+        for (_, done) in compactions.drain(..) {
+            let _ = done.send(Err(Error::Closed));
+        }
+        sinks.clear();
+        self.checkpoints.stop(&self.conn);
+        let Self { conn, lock, .. } = self;
+        drop(conn);
+        drop(lock);
+    }
+}
+
+/// Why a write was not applied.
+enum Refusal {
+    /// The write itself is at fault; others in the batch are not concerned.
+    Write(Error),
+    /// The transaction cannot go on.
+    Batch(Error),
+}
+
+fn apply(
+    path: &Path,
+    tx: &Transaction<'_>,
+    write: &Write,
+    revision: Revision,
+) -> Result<Event, Refusal> {
+    let current = current(path, tx, &write.key).map_err(|error| match error {
+        Error::Corrupt { .. } => Refusal::Write(error),
+        other => Refusal::Batch(other),
+    })?;
+    let current = current.and_then(Record::stored).map(|(_, stored)| stored);
+    let at = current.as_ref().map(|stored| stored.revision);
+    let holds = match write.expect {
+        Expect::Any => true,
+        Expect::Absent => at.is_none(),
+        Expect::Revision(expected) => at == Some(expected),
+    };
+    let value = match &write.change {
+        Change::Put(value) => Some(value.clone()),
+        Change::Delete => None,
+    };
+    if !holds || (value.is_none() && at.is_none()) {
+        return Err(Refusal::Write(Error::Conflict { current: at }));
+    }
+    let record = Record {
+        rev: revision,
+        key: write.key.clone(),
+        created: current.as_ref().map_or(revision, |stored| stored.created),
+        prev: at.unwrap_or(0),
+        value,
+    };
+    insert(path, tx, &record).map_err(Refusal::Batch)?;
+    Ok(record.event(current))
+}
+
+/// The newest record of a key.
+fn current(path: &Path, tx: &Transaction<'_>, key: &str) -> Result<Option<Record>, Error> {
+    let sql = "SELECT rev, key, created, prev, value, checksum FROM kv
+               WHERE key = ?1 ORDER BY rev DESC LIMIT 1";
+    let mut statement = tx.prepare_cached(sql).on(path)?;
+    let found = statement.query_row([key], |row| Ok(Record::read(path, row, 0))).optional();
+    found.on(path)?.transpose()
+}
+
+fn insert(path: &Path, tx: &Transaction<'_>, record: &Record) -> Result<(), Error> {
+    let mut statement =
+        tx.prepare_cached("INSERT INTO kv VALUES (?1, ?2, ?3, ?4, ?5, ?6)").on(path)?;
+    let columns = (
+        to_sql(record.rev),
+        &record.key,
+        to_sql(record.created),
+        to_sql(record.prev),
+        record.value.as_deref(),
+        record.checksum(),
+    );
+    statement.execute(columns).on(path)?;
+    Ok(())
+}
+
+fn committed(event: &Event) -> Committed {
+    let Event { revision, created, previous, .. } = event;
+    Committed { revision: *revision, created: *created, previous: previous.clone() }
+}
+
+fn size(write: &Write) -> usize {
+    write.key.len()
+        + match &write.change {
+            Change::Put(value) => value.len(),
+            Change::Delete => 0,
+        }
+}
+
+fn event_size(event: &Event) -> u64 {
+    (event.key.len() + event.value.as_ref().map_or(0, |value| value.len())) as u64
+}
+
+/// Calls a sink; one that panics is an error.
+pub(super) fn feed(sink: &mut Sink, events: &[Event]) -> Result<(), Error> {
+    catch_unwind(AssertUnwindSafe(|| sink(events))).map_err(|panic| {
+        let text = panic
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_default();
+        Error::Failed { what: format!("a sink of the feed panicked: {text}") }
+    })
+}

@@ -1,0 +1,103 @@
+//! What can go wrong in a store, and what a caller can do about it.
+
+use std::path::PathBuf;
+
+use crate::Revision;
+
+/// Why a store refused or failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The expectation of a write does not hold; nothing was changed.
+    #[error("{}", conflict(*current))]
+    Conflict {
+        /// The revision that last changed the key; `None` when it does not exist.
+        current: Option<Revision>,
+    },
+    /// The revision asked for lies before the retained history.
+    #[error("the requested revision has been compacted; the oldest available is {floor}")]
+    Compacted {
+        /// The oldest revision that can be asked for.
+        floor: Revision,
+    },
+    /// The revision asked for has not happened yet.
+    #[error("the requested revision is in the future; the newest is {revision}")]
+    Future {
+        /// The newest revision.
+        revision: Revision,
+    },
+    /// The disk is full. Nothing was changed; writes work again when there is space.
+    #[error("no space left for {}", path.display())]
+    Full {
+        /// The file that could not grow.
+        path: PathBuf,
+    },
+    /// What is on disk is not what was written there.
+    #[error("{} is corrupt: {what}", path.display())]
+    Corrupt {
+        /// The damaged file.
+        path: PathBuf,
+        /// What is wrong with it, naming the record where there is one.
+        what: String,
+    },
+    /// The data was written in a format this program does not know.
+    #[error(
+        "{} has data format {found}, but this program supports format {supported}; \
+         use the release that wrote it, or a newer one",
+        path.display()
+    )]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// The format it says it has.
+        found: i64,
+        /// The only format this program reads and writes.
+        supported: i64,
+    },
+    /// Another process has the data directory open.
+    #[error("{} is in use by another process{}", dir.display(), holder_text(*holder))]
+    Locked {
+        /// The data directory.
+        dir: PathBuf,
+        /// The process that holds it, as far as it can be told.
+        holder: Option<u32>,
+    },
+    /// A directory or file that must not exist yet does.
+    #[error("{} {what}", path.display())]
+    Refused {
+        /// The path in question.
+        path: PathBuf,
+        /// Why it was refused.
+        what: String,
+    },
+    /// The operation failed now and may work later.
+    #[error("{}: {what}", path.display())]
+    Unavailable {
+        /// The file it failed on.
+        path: PathBuf,
+        /// What failed.
+        what: String,
+    },
+    /// The store stopped for good, because it can no longer tell what is on disk.
+    #[error("store failed: {what}; restart")]
+    Failed {
+        /// The first failure.
+        what: String,
+    },
+    /// The store was closed.
+    #[error("the store is closed")]
+    Closed,
+}
+
+fn conflict(current: Option<Revision>) -> String {
+    match current {
+        Some(revision) => format!("the key was changed: it is at revision {revision}"),
+        None => "the key does not exist".to_owned(),
+    }
+}
+
+fn holder_text(holder: Option<u32>) -> String {
+    match holder {
+        Some(pid) => format!(" (process {pid})"),
+        None => String::new(),
+    }
+}
