@@ -15,5 +15,6 @@
 
 pub mod field;
 pub mod names;
+pub mod patch;
 pub mod schema;
 pub mod status;
