@@ -13,6 +13,7 @@
 //! Nothing here does I/O, reads a clock or parses X.509: the server's registry joins these rules
 //! with `pki`.
 
+pub mod apply;
 pub mod field;
 pub mod names;
 pub mod patch;
