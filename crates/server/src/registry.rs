@@ -1,3 +1,5 @@
 //! The kinds that are served, one folder each.
 
+pub mod cells;
 pub mod kind;
+pub mod parts;
