@@ -1,5 +1,6 @@
 //! The kinds that are served, one folder each.
 
 pub mod cells;
+pub mod configmaps;
 pub mod kind;
 pub mod parts;
