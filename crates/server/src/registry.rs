@@ -3,4 +3,5 @@
 pub mod cells;
 pub mod configmaps;
 pub mod kind;
+pub mod namespaces;
 pub mod parts;
