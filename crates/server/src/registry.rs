@@ -5,3 +5,4 @@ pub mod configmaps;
 pub mod kind;
 pub mod namespaces;
 pub mod parts;
+pub mod secrets;
