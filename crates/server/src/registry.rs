@@ -6,3 +6,4 @@ pub mod kind;
 pub mod namespaces;
 pub mod parts;
 pub mod secrets;
+pub mod serviceaccounts;
