@@ -3,6 +3,7 @@
 pub mod cells;
 pub mod configmaps;
 pub mod kind;
+pub mod leases;
 pub mod namespaces;
 pub mod parts;
 pub mod secrets;
