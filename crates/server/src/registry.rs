@@ -9,3 +9,4 @@ pub mod namespaces;
 pub mod parts;
 pub mod secrets;
 pub mod serviceaccounts;
+pub mod services;
