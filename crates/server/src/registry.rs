@@ -7,6 +7,7 @@ pub mod kind;
 pub mod leases;
 pub mod namespaces;
 pub mod parts;
+pub mod persistentvolumeclaims;
 pub mod persistentvolumes;
 pub mod secrets;
 pub mod serviceaccounts;
