@@ -2,6 +2,7 @@
 
 pub mod cells;
 pub mod configmaps;
+pub mod csidrivers;
 pub mod csinodes;
 pub mod events;
 pub mod kind;
