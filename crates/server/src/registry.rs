@@ -11,6 +11,7 @@ pub mod namespaces;
 pub mod parts;
 pub mod persistentvolumeclaims;
 pub mod persistentvolumes;
+pub mod resourceslices;
 pub mod runtimeclasses;
 pub mod secrets;
 pub mod serviceaccounts;
