@@ -4,14 +4,15 @@
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use windlass_api::field::{Errors, Path};
+use windlass_api::names::{dns1123_label, dns1123_subdomain};
 use windlass_api::selector::labels::validate_label_selector;
 
 use super::cells;
 use super::kind::{Action, Kind, Served, Subresource};
 use super::parts::{count, default, given, immutable, map, part, put_back, text};
 use super::persistentvolumes::{
-    access_modes, amount, class, or_unset, phase, validate_access_modes, validate_class,
-    validate_positive, validate_volume_mode,
+    access_modes, amount, class, or_unset, phase, validate_access_modes,
+    validate_attributes_class_stays, validate_class, validate_positive, validate_volume_mode,
 };
 
 /// PersistentVolumeClaims.
@@ -124,7 +125,28 @@ fn validate(object: &Value, errors: &mut Errors) {
     for field in ["dataSource", "dataSourceRef"] {
         validate_source(object, &spec, field, errors);
     }
+    validate_sources_agree(object, errors);
     validate_class(object, &spec, "volumeAttributesClassName", errors);
+}
+
+fn validate_sources_agree(object: &Value, errors: &mut Errors) {
+    let (Some(source), Some(reference)) =
+        (given(object, "/spec/dataSource"), given(object, "/spec/dataSourceRef"))
+    else {
+        return;
+    };
+    let detail = if !text(reference, "/namespace").is_empty() {
+        "may not be specified when dataSourceRef.namespace is specified"
+    } else if ["/apiGroup", "/kind", "/name"]
+        .iter()
+        .any(|part| given(source, part) != given(reference, part))
+    {
+        "must match dataSourceRef"
+    } else {
+        return;
+    };
+    // Kubernetes shows the path's insides here, of which JSON sees nothing.
+    errors.invalid(&Path::new("spec"), &json!({}), detail);
 }
 
 fn validate_source(object: &Value, spec: &Path, field: &str, errors: &mut Errors) {
@@ -135,17 +157,29 @@ fn validate_source(object: &Value, spec: &Path, field: &str, errors: &mut Errors
             errors.required(&path.child(part), "");
         }
     }
-    let core = text(source, "/apiGroup").is_empty();
-    if core && text(source, "/kind") != "PersistentVolumeClaim" {
+    let group = text(source, "/apiGroup");
+    if group.is_empty() && text(source, "/kind") != "PersistentVolumeClaim" {
         errors.invalid_str(
             &path,
             text(source, "/kind"),
             "must be 'PersistentVolumeClaim' when referencing the default apiGroup",
         );
     }
+    if !group.is_empty() {
+        for message in dns1123_subdomain(group) {
+            errors.invalid_str(&path.child("apiGroup"), group, &message);
+        }
+    }
+    let namespace = text(source, "/namespace");
+    if !namespace.is_empty() {
+        for message in dns1123_label(namespace) {
+            errors.invalid_str(&path.child("namespace"), namespace, &message);
+        }
+    }
 }
 
 fn validate_update(new: &Value, old: &Value, errors: &mut Errors) {
+    validate(new, errors);
     let bound = text(new, "/status/phase") == "Bound";
     let compared = |object: &Value| {
         let mut spec = object.get("spec").cloned().unwrap_or_default();
@@ -156,13 +190,12 @@ fn validate_update(new: &Value, old: &Value, errors: &mut Errors) {
         if given(old, "/spec/storageClassName").is_none() {
             spec_map.remove("storageClassName");
         }
-        if bound {
-            spec_map.remove("volumeAttributesClassName");
-            if let Some(Value::Object(requests)) =
-                spec_map.get_mut("resources").and_then(|r| r.get_mut("requests"))
-            {
-                requests.remove("storage");
-            }
+        spec_map.remove("volumeAttributesClassName");
+        let resources = spec_map.get_mut("resources");
+        if let Some(Value::Object(requests)) = resources.and_then(|r| r.get_mut("requests"))
+            && bound
+        {
+            requests.remove("storage");
         }
         spec
     };
@@ -174,7 +207,13 @@ fn validate_update(new: &Value, old: &Value, errors: &mut Errors) {
         );
     }
     immutable(new, old, "/spec/volumeMode", &Path::new("volumeMode"), errors);
-    validate(new, errors);
+    validate_attributes_class_stays(new, old, errors);
+    let class = "/spec/volumeAttributesClassName";
+    let emptied = given(new, class).is_some_and(|class| class == "");
+    if emptied && given(old, class).is_some() && given(new, class) != given(old, class) {
+        let path = Path::new("spec").child("volumeAttributesClassName");
+        errors.forbidden(&path, "update from non-nil value to an empty string is forbidden");
+    }
 }
 
 fn row(object: &Value, now: OffsetDateTime) -> Vec<Value> {
@@ -237,6 +276,18 @@ mod tests {
             [
                 "spec.accessModes: Required value: at least 1 access mode is required",
                 "spec.resources[storage]: Required value",
+            ]
+        );
+        let mut object = claim();
+        object["spec"]["dataSource"] = json!({"kind": "PersistentVolumeClaim", "name": "a"});
+        object["spec"]["dataSourceRef"] = json!({"kind": "Pod", "name": ""});
+        assert_eq!(
+            refusals(&KIND, &object),
+            [
+                "spec.dataSourceRef.name: Required value",
+                "spec.dataSourceRef: Invalid value: \"Pod\": must be 'PersistentVolumeClaim' when \
+                 referencing the default apiGroup",
+                "spec: Invalid value: {}: must match dataSourceRef",
             ]
         );
         let mut object = claim();

@@ -181,7 +181,17 @@ fn validate(object: &Value, errors: &mut Errors) {
     validate_source(object, errors);
     validate_class(object, &spec, "storageClassName", errors);
     validate_volume_mode(object, errors);
-    validate_class(object, &spec, "volumeAttributesClassName", errors);
+    if let Some(class) = given(object, "/spec/volumeAttributesClassName") {
+        if class == "" {
+            let path = spec.child("volumeAttributesClassName");
+            errors.required(&path, "an empty string is disallowed");
+        }
+        validate_class(object, &spec, "volumeAttributesClassName", errors);
+        if given(object, "/spec/csi").is_none() {
+            let detail = "has to be specified when using volumeAttributesClassName";
+            errors.required(&spec.child("csi"), detail);
+        }
+    }
 }
 
 fn validate_source(object: &Value, errors: &mut Errors) {
@@ -191,8 +201,12 @@ fn validate_source(object: &Value, errors: &mut Errors) {
     for source in set {
         errors.forbidden(&spec.child(source), "may not specify more than 1 volume type");
     }
-    if first.is_none() {
-        errors.required(&spec, "must specify a volume type");
+    match first {
+        None => errors.required(&spec, "must specify a volume type"),
+        Some(&"local") if given(object, "/spec/nodeAffinity").is_none() => {
+            errors.required(&spec.child("nodeAffinity"), "Local volume requires node affinity");
+        }
+        Some(_) => {}
     }
     let recycled = text(object, "/spec/persistentVolumeReclaimPolicy") == "Recycle";
     let path = text(object, "/spec/hostPath/path");
@@ -211,7 +225,8 @@ pub(super) fn validate_access_modes(object: &Value, errors: &mut Errors) {
     for mode in modes.iter().filter(|mode| !MODES.contains(mode)) {
         errors.not_supported(&path, mode, &MODES);
     }
-    if modes.contains(&"ReadWriteOncePod") && modes.iter().any(|mode| *mode != "ReadWriteOncePod") {
+    let other = |mode: &&str| *mode != "ReadWriteOncePod" && MODES.contains(mode);
+    if modes.contains(&"ReadWriteOncePod") && modes.iter().any(other) {
         errors.forbidden(&path, "may not use ReadWriteOncePod with other access modes");
     }
 }
@@ -247,15 +262,31 @@ pub(super) fn validate_volume_mode(object: &Value, errors: &mut Errors) {
 
 fn validate_update(new: &Value, old: &Value, errors: &mut Errors) {
     validate(new, errors);
-    let changed = SOURCES.iter().any(|source| {
-        let pointer = format!("/spec/{source}");
-        given(new, &pointer) != given(old, &pointer)
-    });
-    if changed {
+    // The one part of a source that may come later.
+    let secret = "controllerExpandSecretRef";
+    let may_come = given(old, &format!("/spec/csi/{secret}")).is_none();
+    let source_of = |object: &Value, source: &str| {
+        let mut source = given(object, &format!("/spec/{source}")).cloned();
+        if let Some(Value::Object(fields)) = source.as_mut().filter(|_| may_come) {
+            fields.remove(secret);
+        }
+        source
+    };
+    if SOURCES.iter().any(|source| source_of(new, source) != source_of(old, source)) {
         let path = Path::new("spec").child("persistentvolumesource");
         errors.forbidden(&path, "spec.persistentvolumesource is immutable after creation");
     }
     immutable(new, old, "/spec/volumeMode", &Path::new("volumeMode"), errors);
+    validate_attributes_class_stays(new, old, errors);
+}
+
+/// The rule that a volume or claim with a class of attributes keeps having one.
+pub(super) fn validate_attributes_class_stays(new: &Value, old: &Value, errors: &mut Errors) {
+    let pointer = "/spec/volumeAttributesClassName";
+    if given(old, pointer).is_some() && given(new, pointer).is_none() {
+        let path = Path::new("spec").child("volumeAttributesClassName");
+        errors.forbidden(&path, "update from non-nil value to nil is forbidden");
+    }
 }
 
 fn row(object: &Value, now: OffsetDateTime) -> Vec<Value> {
@@ -359,7 +390,7 @@ mod tests {
             ]
         );
         let bad = json!({"spec": {
-            "capacity": {"storage": "0"}, "accessModes": ["ReadWriteOncePod", "Odd"],
+            "capacity": {"storage": "0"}, "accessModes": ["ReadWriteOncePod", "ReadWriteOnce", "Odd"],
             "persistentVolumeReclaimPolicy": "Recycle", "hostPath": {"path": "/"},
             "nfs": {"server": "s", "path": "/"}, "volumeMode": "Tape"
         }});
@@ -385,6 +416,13 @@ mod tests {
         let mut new = old.clone();
         new["spec"]["hostPath"]["path"] = json!("/other");
         new["spec"]["volumeMode"] = json!("Block");
+        let mut csi = old.clone();
+        csi["spec"] = json!({"csi": {"driver": "d", "volumeHandle": "h"},
+            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1"}});
+        let mut with_secret = csi.clone();
+        with_secret["spec"]["csi"]["controllerExpandSecretRef"] = json!({"name": "s"});
+        assert_eq!(change_refusals(&KIND, &with_secret, &csi), Vec::<String>::new());
+        assert_eq!(change_refusals(&KIND, &csi, &with_secret).len(), 1);
         assert_eq!(
             change_refusals(&KIND, &new, &old),
             [

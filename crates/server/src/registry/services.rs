@@ -102,6 +102,7 @@ pub const KIND: Kind = Kind {
     },
     prepare_update: |new, old| {
         put_back(new, old, "status");
+        drop_what_the_type_lost(new, old);
         keep_cluster_ip(new, old);
         repeat_cluster_ip(new);
     },
@@ -138,7 +139,10 @@ fn defaults(object: &mut Value) {
         }
     }
     let kind = spec.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
-    if ["NodePort", "LoadBalancer"].contains(&kind.as_str()) {
+    let external_ips =
+        spec.get("externalIPs").and_then(Value::as_array).is_some_and(|l| !l.is_empty());
+    let exposed = ["NodePort", "LoadBalancer"].contains(&kind.as_str());
+    if exposed || (kind == "ClusterIP" && external_ips) {
         default(spec, "externalTrafficPolicy", "Cluster");
     }
     if ["ClusterIP", "NodePort", "LoadBalancer"].contains(&kind.as_str()) {
@@ -170,6 +174,52 @@ fn keep_cluster_ip(new: &mut Value, old: &Value) {
         if let Some(value) = old.get("spec").and_then(|spec| spec.get(field)) {
             part(new, "spec").insert(field.into(), value.clone());
         }
+    }
+}
+
+/// A client that changes the type of a service and repeats the rest does not mean to keep what
+/// only the old type has.
+fn drop_what_the_type_lost(new: &mut Value, old: &Value) {
+    type Has = fn(&Value) -> bool;
+    let named: Has = |object| text(object, "/spec/type") != "ExternalName";
+    let rules: [(&[&str], Has); 4] = [
+        (&["clusterIP", "clusterIPs"], named),
+        (&["ipFamilies", "ipFamilyPolicy"], named),
+        (&["externalTrafficPolicy"], is_exposed),
+        (&["allocateLoadBalancerNodePorts", "loadBalancerClass"], |object| {
+            text(object, "/spec/type") == "LoadBalancer"
+        }),
+    ];
+    for (fields, has) in rules {
+        let same = |field: &&str| {
+            let pointer = format!("/spec/{field}");
+            given(new, &pointer) == given(old, &pointer)
+        };
+        if has(old) && !has(new) && fields.iter().all(same) {
+            for field in fields {
+                part(new, "spec").remove(*field);
+            }
+        }
+    }
+    let has_node_ports =
+        |object: &Value| ["NodePort", "LoadBalancer"].contains(&text(object, "/spec/type"));
+    let node_ports = |object: &Value| -> Vec<Option<i64>> {
+        list(object, "/spec/ports").iter().map(|port| integer(port, "/nodePort")).collect()
+    };
+    if has_node_ports(old) && !has_node_ports(new) && node_ports(old) == node_ports(new) {
+        let ports = part(new, "spec").get_mut("ports").and_then(Value::as_array_mut);
+        for port in ports.into_iter().flatten() {
+            map(port).remove("nodePort");
+        }
+    }
+}
+
+/// Whether anything outside the cluster can reach the service.
+fn is_exposed(object: &Value) -> bool {
+    match text(object, "/spec/type") {
+        "NodePort" | "LoadBalancer" => true,
+        "ClusterIP" => count(object, "/spec/externalIPs") > 0,
+        _ => false,
     }
 }
 

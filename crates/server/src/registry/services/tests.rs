@@ -118,6 +118,27 @@ fn an_address_stays() {
 }
 
 #[test]
+fn a_change_of_type_drops_what_the_old_type_had() {
+    let old = created(
+        &KIND,
+        json!({"spec": {"type": "LoadBalancer", "clusterIP": "10.0.0.1",
+            "ports": [{"port": 1, "nodePort": 30000}]}}),
+    );
+    let mut new = old.clone();
+    new["spec"]["type"] = json!("ClusterIP");
+    (KIND.prepare_update)(&mut new, &old);
+    assert_eq!(change_refusals(&KIND, &new, &old), Vec::<String>::new());
+    assert_eq!(new["spec"]["clusterIP"], "10.0.0.1");
+    assert_eq!(new["spec"]["ports"][0].get("nodePort"), None);
+    let mut new = old.clone();
+    new["spec"]["type"] = json!("ExternalName");
+    new["spec"]["externalName"] = json!("a.example");
+    (KIND.prepare_update)(&mut new, &old);
+    assert_eq!(change_refusals(&KIND, &new, &old), Vec::<String>::new());
+    assert_eq!(new["spec"].get("clusterIPs"), None);
+}
+
+#[test]
 fn rows() {
     let object = json!({
         "metadata": {"name": "s", "creationTimestamp": "1970-01-01T00:00:00Z"},

@@ -48,11 +48,13 @@ pub fn create(service: &Value, errors: &mut Errors) {
 /// The rules of a change.
 pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
     let external = |object: &Value| text(object, "/spec/type") == "ExternalName";
-    let first = |object| texts(object, "/spec/clusterIPs").next().unwrap_or_default();
-    if !external(new) && !external(old) && !first(old).is_empty() && first(old) != first(new) {
-        let path = Path::new("spec").child("clusterIPs").index(0);
+    if !external(new) && !external(old) {
+        let path = Path::new("spec").child("clusterIPs");
         let shown = given(new, "/spec/clusterIPs").unwrap_or(&Value::Null);
-        errors.invalid(&path, shown, "may not change once set");
+        let pairs = texts(old, "/spec/clusterIPs").zip(texts(new, "/spec/clusterIPs"));
+        for (i, _) in pairs.enumerate().filter(|(_, (old, new))| old != new) {
+            errors.invalid(&path.index(i), shown, "may not change once set");
+        }
     }
     create(new, errors);
 }
@@ -216,11 +218,33 @@ fn validate_port_numbers(service: &Value, errors: &mut Errors) {
 fn validate_policies(service: &Value, errors: &mut Errors) {
     const POLICIES: [&str; 2] = ["Cluster", "Local"];
     let spec = Path::new("spec");
-    for field in ["externalTrafficPolicy", "internalTrafficPolicy"] {
-        let policy = text(service, &format!("/spec/{field}"));
-        if !policy.is_empty() && !POLICIES.contains(&policy) {
-            errors.not_supported(&spec.child(field), policy, &POLICIES);
+    const BALANCED: &str = "may only be used when `type` is 'LoadBalancer'";
+    let balanced = text(service, "/spec/type") == "LoadBalancer";
+    // The first is spelt so upstream.
+    for (field, shown) in [
+        ("loadBalancerSourceRanges", "LoadBalancerSourceRanges"),
+        ("allocateLoadBalancerNodePorts", "allocateLoadBalancerNodePorts"),
+        ("loadBalancerClass", "loadBalancerClass"),
+    ] {
+        if given(service, &format!("/spec/{field}")).is_some() && !balanced {
+            errors.forbidden(&spec.child(shown), BALANCED);
         }
+    }
+    let external = text(service, "/spec/externalTrafficPolicy");
+    let path = spec.child("externalTrafficPolicy");
+    if !super::is_exposed(service) {
+        if !external.is_empty() {
+            let detail = "may only be set for externally-accessible services";
+            errors.invalid_str(&path, external, detail);
+        }
+    } else if external.is_empty() {
+        errors.required(&path, "");
+    } else if !POLICIES.contains(&external) {
+        errors.not_supported(&path, external, &POLICIES);
+    }
+    let internal = text(service, "/spec/internalTrafficPolicy");
+    if given(service, "/spec/internalTrafficPolicy").is_some() && !POLICIES.contains(&internal) {
+        errors.not_supported(&spec.child("internalTrafficPolicy"), internal, &POLICIES);
     }
 }
 
