@@ -101,7 +101,7 @@ impl Object {
 
     /// The whole object as JSON, in the version it is served in.
     pub fn json(&self, kind: &Kind, served: &Served) -> Bytes {
-        if std::ptr::eq(served, kind.stored()) {
+        if served == kind.stored() {
             return self.bytes.clone();
         }
         if served.convert.is_some() {

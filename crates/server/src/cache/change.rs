@@ -101,7 +101,7 @@ impl Change {
 
     /// The event as a line of JSON, shared by everyone who asks for the same.
     pub fn line(&self, served: &'static Served, seen_as: ChangeType) -> Bytes {
-        let version = self.kind.served.iter().position(|s| std::ptr::eq(s, served)).unwrap_or(0);
+        let version = self.kind.served.iter().position(|s| s == served).unwrap_or(0);
         let slot = &self.lines[version * 3 + seen_as as usize];
         slot.get_or_init(|| {
             let object = self.shown(seen_as).json(self.kind, served);

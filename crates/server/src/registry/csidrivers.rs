@@ -130,6 +130,7 @@ pub const KIND: Kind = Kind {
         let modes = "volumeLifecycleModes";
         immutable(new, old, &format!("/spec/{modes}"), &spec.child(modes), errors);
     },
+    returns_deleted: true,
     ..Kind::DEFAULT
 };
 

@@ -45,6 +45,7 @@ pub const KIND: Kind = Kind {
     unconditional_update: false,
     validate_create: validate,
     validate_update,
+    returns_deleted: true,
     ..Kind::DEFAULT
 };
 

@@ -92,6 +92,12 @@ pub struct Served {
     pub convert: Option<Convert>,
 }
 
+impl PartialEq for Served {
+    fn eq(&self, other: &Served) -> bool {
+        (self.group, self.version) == (other.group, other.version)
+    }
+}
+
 /// The two directions between a served version and the stored one. `apiVersion` and `kind` are
 /// the machinery's business.
 #[derive(Clone, Copy)]

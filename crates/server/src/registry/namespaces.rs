@@ -59,6 +59,11 @@ pub const KIND: Kind = Kind {
     },
     validate_create: |object, errors| validate_finalizers(object, |path, _| path.clone(), errors),
     validate_update: |new, _, errors| validate_finalizers(new, |path, _| path.clone(), errors),
+    prepare_delete: |object| {
+        part(object, "status").insert("phase".into(), "Terminating".into());
+    },
+    // Its contents go first; who empties it takes the finalizer away.
+    may_vanish: |object| super::parts::list(object, "/spec/finalizers").is_empty(),
     ..Kind::DEFAULT
 };
 

@@ -75,6 +75,7 @@ pub const KIND: Kind = Kind {
     },
     validate_create: validate,
     validate_update,
+    returns_deleted: true,
     ..Kind::DEFAULT
 };
 

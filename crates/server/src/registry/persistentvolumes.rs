@@ -86,6 +86,7 @@ pub const KIND: Kind = Kind {
     prepare_update: |new, old| put_back(new, old, "status"),
     validate_create: validate,
     validate_update,
+    returns_deleted: true,
     ..Kind::DEFAULT
 };
 

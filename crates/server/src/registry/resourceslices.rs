@@ -75,6 +75,7 @@ pub const KIND: Kind = Kind {
     generation: true,
     validate_create: |object, errors| validate(object, None, errors),
     validate_update: |new, old, errors| validate(new, Some(old), errors),
+    returns_deleted: true,
     ..Kind::DEFAULT
 };
 

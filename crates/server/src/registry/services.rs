@@ -108,6 +108,7 @@ pub const KIND: Kind = Kind {
     },
     validate_create: validation::create,
     validate_update: validation::update,
+    returns_deleted: true,
     ..Kind::DEFAULT
 };
 

@@ -124,16 +124,13 @@ async fn finish(
     Err(Error::Internal("generated names ran out without an answer".into()))
 }
 
-/// Turns an object of the served version into the stored one and fills in defaults.
+/// Turns an object of the served version into the stored one and fills in defaults. It keeps the
+/// `apiVersion` it came with: some rules differ by it, and what is stored says the stored one anyway.
 pub fn stored_form(call: &Call<'_>, value: Value) -> Value {
     let mut value = match call.served.convert {
         Some(convert) => (convert.to_stored)(value),
         None => value,
     };
-    if let Some(map) = value.as_object_mut() {
-        map.insert("kind".into(), call.kind.name.into());
-        map.insert("apiVersion".into(), call.kind.stored().api_version().into());
-    }
     (call.kind.defaults)(&mut value);
     value
 }

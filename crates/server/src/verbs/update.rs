@@ -19,6 +19,7 @@ use crate::chain::admission::{self, Operation};
 use crate::error::{Error, Subject};
 use crate::limits;
 use crate::object::{Object, encode};
+use crate::registry::namespaces;
 use crate::registry::kind::{Action, Scope, Subresource};
 use crate::request::options::WriteOptions;
 
@@ -247,7 +248,7 @@ fn prepare(call: &Call<'_>, old: &Value, new: &mut Value) -> Result<(), Error> {
     match action(call)? {
         None => (call.kind.prepare_update)(new, old),
         Some(Action::View { prepare_update, .. }) => prepare_update(new, old),
-        Some(Action::Finalize) => finalize_only(new, old),
+        Some(Action::Finalize) => namespaces::prepare_finalize(new, old),
         Some(Action::Create { .. }) => return Err(Error::MethodNotAllowed),
     }
     if call.kind.generation && desired_changed(new, old) {
@@ -275,29 +276,14 @@ fn desired_changed(new: &Value, old: &Value) -> bool {
     desired(new) != desired(old)
 }
 
-/// `namespaces/finalize` changes the list of finalizers in the spec and nothing else.
-fn finalize_only(new: &mut Value, old: &Value) {
-    let finalizers = new["spec"].get("finalizers").cloned();
-    let version = new["metadata"].get("resourceVersion").cloned();
-    *new = old.clone();
-    if let Some(version) = version {
-        metadata(new).insert("resourceVersion".into(), version);
-    }
-    if let Some(spec) = new["spec"].as_object_mut() {
-        match finalizers {
-            Some(list) => spec.insert("finalizers".into(), list),
-            None => spec.remove("finalizers"),
-        };
-    }
-}
-
 fn validate(call: &Call<'_>, old: &Value, new: &Value) -> Result<(), Error> {
     let mut errors = Errors::new();
     meta::validate_object_meta_update(&new["metadata"], &old["metadata"], &mut errors);
     match action(call)? {
         None => (call.kind.validate_update)(new, old, &mut errors),
         Some(Action::View { validate_update, .. }) => validate_update(new, old, &mut errors),
-        Some(Action::Finalize | Action::Create { .. }) => {}
+        Some(Action::Finalize) => namespaces::validate_finalize(new, &mut errors),
+        Some(Action::Create { .. }) => {}
     }
     if errors.is_empty() { Ok(()) } else { Err(call.invalid(&call.path.name, errors)) }
 }
