@@ -118,28 +118,46 @@ impl Diff {
         (was, old): (bool, Option<&Map<String, Value>>),
         (is, new): (bool, Option<&Map<String, Value>>),
     ) -> bool {
-        let find = |map: Option<&'_ Map<String, Value>>, name: &str| -> bool {
-            map.is_some_and(|map| map.contains_key(name))
-        };
         if old.is_none_or(Map::is_empty) && new.is_none_or(Map::is_empty) {
             return false;
         }
         let empty = Map::new();
         let (old, new) = (old.unwrap_or(&empty), new.unwrap_or(&empty));
-        let names = old.keys().chain(new.keys().filter(|name| !find(Some(old), name)));
-        for name in names.filter(|name| !place.is_unowned(name)) {
-            let field = node.declared(name);
-            let before = old.get(name).or_else(|| if was { zero(field) } else { None });
-            let after = new.get(name).or_else(|| if is { zero(field) } else { None });
-            let inner = place.under(name);
-            let mut diff = Diff::default();
-            diff.compare(schema, node.under(schema, name), inner, before, after);
-            if inner == Place::Metadata {
-                (diff.changed.member, diff.removed.member) = (false, false);
+        let mut shared = 0;
+        for (name, before) in old {
+            let after = new.get(name);
+            shared += usize::from(after.is_some());
+            let after = after.or_else(|| zero(node.declared(name).filter(|_| is)));
+            self.compare_member(schema, node, place, name, Some(before), after);
+        }
+        if shared < new.len() {
+            for (name, after) in new.iter().filter(|(name, _)| !old.contains_key(*name)) {
+                let before = zero(node.declared(name).filter(|_| was));
+                self.compare_member(schema, node, place, name, before, Some(after));
             }
-            diff.put(self, || element::field(name));
         }
         true
+    }
+
+    fn compare_member(
+        &mut self,
+        schema: &Schema,
+        node: Node<'_>,
+        place: Place,
+        name: &str,
+        old: Option<&Value>,
+        new: Option<&Value>,
+    ) {
+        if place.is_unowned(name) {
+            return;
+        }
+        let inner = place.under(name);
+        let mut diff = Diff::default();
+        diff.compare(schema, node.under(schema, name), inner, old, new);
+        if inner == Place::Metadata {
+            (diff.changed.member, diff.removed.member) = (false, false);
+        }
+        diff.put(self, || element::field(name));
     }
 
     /// Compares two lists element by element. `false`: they are a leaf, because both are empty or

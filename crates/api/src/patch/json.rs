@@ -13,9 +13,13 @@ const MAX_OPERATIONS: usize = 10_000;
 /// What all `copy` operations together may add, in bytes of JSON. Doubling copies would otherwise
 /// turn a small patch into an object of any size (CVE-2019-1002100).
 const MAX_COPIED: usize = 3 << 20;
-/// How many list elements all operations together may shift. Inserting at the head of a long list
-/// thousands of times is otherwise quadratic.
-const MAX_SHIFTED: usize = 50_000_000;
+/// How many list elements all operations together may shift, and how many values they may look at
+/// to know their depth. Inserting at the head of a long list thousands of times, or moving a large
+/// value around, is otherwise quadratic.
+const MAX_WORK: usize = 50_000_000;
+/// How deep an object may become: as deep as the JSON parser reads it again. Operations could
+/// otherwise nest values until freeing them overflows the stack.
+const MAX_DEPTH: usize = 127;
 
 /// Applies a JSON patch, given as its text, to an object.
 pub fn json(target: &Value, patch: &[u8]) -> Result<Value, PatchError> {
@@ -33,7 +37,7 @@ pub fn json(target: &Value, patch: &[u8]) -> Result<Value, PatchError> {
         let count = operations.len();
         return Err(PatchError::TooManyOperations { count, limit: MAX_OPERATIONS });
     }
-    let mut document = Document { root: target.clone(), copied: 0, shifted: 0 };
+    let mut document = Document { root: target.clone(), copied: 0, work: 0 };
     for operation in operations {
         document.perform(operation)?;
     }
@@ -44,7 +48,7 @@ pub fn json(target: &Value, patch: &[u8]) -> Result<Value, PatchError> {
 struct Document {
     root: Value,
     copied: usize,
-    shifted: usize,
+    work: usize,
 }
 
 impl Document {
@@ -70,6 +74,7 @@ impl Document {
     }
 
     fn add(&mut self, path: &str, value: Value) -> Result<(), PatchError> {
+        self.check_depth(path, &value)?;
         let (container, key) = parent(&mut self.root, path)?;
         match container {
             Value::Object(map) => {
@@ -78,7 +83,7 @@ impl Document {
             Value::Array(list) if key == "-" => list.push(value),
             Value::Array(list) => {
                 let at = index(&key, list.len() + 1)?;
-                spend(&mut self.shifted, list.len() - at)?;
+                spend(&mut self.work, list.len() - at)?;
                 list.insert(at, value);
             }
             _ => return Err(missing(path)),
@@ -92,7 +97,7 @@ impl Document {
             Value::Object(map) => map.remove(&key).ok_or_else(|| missing(path)),
             Value::Array(list) => {
                 let at = index(&key, list.len())?;
-                spend(&mut self.shifted, list.len() - at)?;
+                spend(&mut self.work, list.len() - at)?;
                 Ok(list.remove(at))
             }
             _ => Err(missing(path)),
@@ -108,6 +113,7 @@ impl Document {
             self.root = value;
             return Ok(());
         }
+        self.check_depth(path, &value)?;
         let (container, key) = parent(&mut self.root, path)?;
         match container {
             Value::Object(map) => {
@@ -144,6 +150,15 @@ impl Document {
         let copy = source.clone();
         self.copied = MAX_COPIED - budget;
         self.add(path, copy)
+    }
+
+    fn check_depth(&mut self, path: &str, value: &Value) -> Result<(), PatchError> {
+        let above = path.matches('/').count();
+        let mut seen = 0;
+        if above + depth(value, &mut seen) > MAX_DEPTH {
+            return Err(PatchError::TooLarge("the patch nests too deeply".into()));
+        }
+        spend(&mut self.work, seen)
     }
 }
 
@@ -202,12 +217,22 @@ fn missing(path: &str) -> PatchError {
     PatchError::Failed(format!("operation does not apply: doc is missing path: {path:?}"))
 }
 
-fn spend(shifted: &mut usize, more: usize) -> Result<(), PatchError> {
-    *shifted += more;
-    if *shifted > MAX_SHIFTED {
-        return Err(PatchError::TooLarge("the patch moves too many list elements".into()));
+fn spend(work: &mut usize, more: usize) -> Result<(), PatchError> {
+    *work += more;
+    if *work > MAX_WORK {
+        return Err(PatchError::TooLarge("the patch moves too much around".into()));
     }
     Ok(())
+}
+
+/// How many levels a value has below itself; counts the values it sees.
+fn depth(value: &Value, seen: &mut usize) -> usize {
+    *seen += 1;
+    match value {
+        Value::Array(list) => 1 + list.iter().map(|v| depth(v, seen)).max().unwrap_or(0),
+        Value::Object(map) => 1 + map.values().map(|v| depth(v, seen)).max().unwrap_or(0),
+        _ => 0,
+    }
 }
 
 /// Takes a value's size as JSON from the budget, and stops as soon as that is used up.
@@ -351,6 +376,23 @@ mod tests {
         patch.extend((0..40).map(|_| j!({"op": "copy", "from": "/a", "path": "/a/-"})));
         let error = run(j!({}), Value::Array(patch)).unwrap_err();
         assert!(matches!(error, PatchError::TooLarge(_)), "{error:?}");
+    }
+
+    #[test]
+    fn operations_cannot_nest_without_end() {
+        let mut levels = 2;
+        let mut patch = vec![j!({"op": "add", "path": "/a", "value": {"a": {}}})];
+        while levels < 100_000 {
+            let path = "/a".repeat(levels + 1);
+            patch.push(j!({"op": "copy", "from": "/a", "path": path}));
+            levels *= 2;
+        }
+        let error = run(j!({}), Value::Array(patch)).unwrap_err();
+        assert_eq!(error, PatchError::TooLarge("the patch nests too deeply".into()));
+        let mut deep = j!(1);
+        (0..125).for_each(|_| deep = j!({"a": deep}));
+        let made = run(j!({}), j!([{"op": "add", "path": "/a", "value": deep}])).unwrap();
+        assert!(serde_json::from_str::<Value>(&made.to_string()).is_ok());
     }
 
     #[test]
