@@ -51,14 +51,17 @@ pub enum Command {
 /// Flags of every command.
 #[derive(Debug, Args)]
 pub struct LogArgs {
-    /// How to write the log, which goes to standard error.
-    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
+    /// How to write the log, which goes to standard error: text or json.
+    #[arg(long, global = true, help_heading = "Log", hide_possible_values = true)]
+    #[arg(value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
     pub log_format: LogFormat,
-    /// How much to log.
-    #[arg(long, global = true, value_enum, default_value_t = LogLevel::Info, value_name = "LEVEL")]
+    /// How much to log: error, warn, info, debug or trace.
+    #[arg(long, global = true, help_heading = "Log", hide_possible_values = true)]
+    #[arg(value_enum, default_value_t = LogLevel::Info, value_name = "LEVEL")]
     pub log_level: LogLevel,
     /// Log more: once for debug, twice for trace.
-    #[arg(short, global = true, action = ArgAction::Count, conflicts_with = "log_level")]
+    #[arg(short, global = true, help_heading = "Log", action = ArgAction::Count)]
+    #[arg(conflicts_with = "log_level")]
     pub verbose: u8,
 }
 

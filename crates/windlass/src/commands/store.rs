@@ -61,7 +61,33 @@ fn warn_if_without_keys(root: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
+    use windlass_store::{Embedded, Options};
+
     use super::*;
+    use crate::cli::DataDirArgs;
+
+    #[test]
+    fn a_backup_becomes_a_database_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = |name: &str| directory.path().join(name);
+        let data = |root: &PathBuf| DataDirArgs { data_dir: Some(root.clone()) };
+        let (old, new, file) = (root("old"), root("new"), root("backup.db"));
+        drop(Embedded::open(Options::new(old.join("store"))).unwrap());
+
+        run(StoreCommand::Check { data: data(&old), file: None }).unwrap();
+        run(StoreCommand::Backup { data: data(&old), file: file.clone() }).unwrap();
+        let check =
+            StoreCommand::Check { data: DataDirArgs { data_dir: None }, file: Some(file.clone()) };
+        run(check).unwrap();
+        run(StoreCommand::Restore { data: data(&new), file: file.clone() }).unwrap();
+        drop(Embedded::open(Options::new(new.join("store"))).unwrap());
+
+        let over = run(StoreCommand::Restore { data: data(&old), file });
+        assert!(over.unwrap_err().to_string().contains("is not empty"));
+        assert!(run(StoreCommand::Check { data: data(&root("none")), file: None }).is_err());
+    }
 
     #[test]
     fn says_what_is_there() {
