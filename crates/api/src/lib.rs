@@ -13,7 +13,13 @@
 //! Nothing here does I/O, reads a clock or parses X.509: the server's registry joins these rules
 //! with `pki`.
 
+pub mod age;
+pub mod conditions;
 pub mod field;
+
 pub mod names;
 pub mod schema;
+
+pub mod signer_name;
 pub mod status;
+pub mod timestamp;

@@ -1,0 +1,126 @@
+//! The rules for `metav1.Condition`, the condition type most kinds share.
+
+use serde_json::Value;
+
+use crate::field::{Errors, Path};
+use crate::names;
+
+const REASON_MAX: usize = 1024;
+const MESSAGE_MAX: usize = 32 * 1024;
+
+/// Checks a list of conditions: each well formed, each type once.
+pub fn validate_conditions(path: &Path, conditions: &Value, errors: &mut Errors) {
+    let list = conditions.as_array().map_or(&[][..], Vec::as_slice);
+    for (i, condition) in list.iter().enumerate() {
+        let path = path.index(i);
+        let kind = text(condition, "type");
+        if list[..i].iter().any(|earlier| text(earlier, "type") == kind) {
+            errors.duplicate(&path.child("type"), &Value::from(kind));
+        }
+        validate_condition(&path, condition, errors);
+    }
+}
+
+/// Checks one condition.
+pub fn validate_condition(path: &Path, condition: &Value, errors: &mut Errors) {
+    let kind = text(condition, "type");
+    for message in names::qualified_name(kind) {
+        errors.invalid_str(&path.child("type"), kind, &message);
+    }
+    let status = text(condition, "status");
+    if !matches!(status, "True" | "False" | "Unknown") {
+        errors.not_supported(&path.child("status"), status, &["False", "True", "Unknown"]);
+    }
+    if let Some(generation) = condition.get("observedGeneration")
+        && generation.as_i64().is_some_and(|number| number < 0)
+    {
+        let at = path.child("observedGeneration");
+        errors.invalid(&at, generation, "must be greater than or equal to zero");
+    }
+    if text(condition, "lastTransitionTime").is_empty() {
+        errors.required(&path.child("lastTransitionTime"), "must be set");
+    }
+    validate_reason(&path.child("reason"), text(condition, "reason"), errors);
+    if text(condition, "message").len() > MESSAGE_MAX {
+        errors.too_long(&path.child("message"), MESSAGE_MAX);
+    }
+}
+
+fn validate_reason(path: &Path, reason: &str, errors: &mut Errors) {
+    if reason.is_empty() {
+        return errors.required(path, "must be set");
+    }
+    if !is_reason(reason.as_bytes()) {
+        let words = names::regex_error(
+            "a condition reason must start with alphabetic character, optionally followed by a \
+             string of alphanumeric characters or '_,:', and must end with an alphanumeric \
+             character or '_'",
+            "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?",
+            &["my_name", "MY_NAME", "MyName", "ReasonA,ReasonB", "ReasonA:ReasonB"],
+        );
+        errors.invalid_str(path, reason, &words);
+    }
+    if reason.len() > REASON_MAX {
+        errors.too_long(path, REASON_MAX);
+    }
+}
+
+fn is_reason(reason: &[u8]) -> bool {
+    let inner = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b',' | b':');
+    reason.first().is_some_and(u8::is_ascii_alphabetic)
+        && reason.last().is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_')
+        && reason.iter().all(inner)
+}
+
+fn text<'a>(condition: &'a Value, field: &str) -> &'a str {
+    condition.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn told(conditions: Value) -> Vec<String> {
+        let mut errors = Errors::new();
+        validate_conditions(&Path::new("c"), &conditions, &mut errors);
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_good_list_passes() {
+        let time = "2026-01-01T00:00:00Z";
+        let good = json!([
+            {"type": "Ready", "status": "True", "reason": "A,B:c_", "lastTransitionTime": time},
+            {"type": "x.y/Z", "status": "Unknown", "reason": "a", "lastTransitionTime": time,
+             "observedGeneration": 0, "message": "m"},
+        ]);
+        assert_eq!(told(good), [""; 0]);
+        assert_eq!(told(Value::Null), [""; 0]);
+    }
+
+    #[test]
+    fn each_broken_rule_is_told() {
+        let time = "2026-01-01T00:00:00Z";
+        let bad = json!([
+            {"type": "A", "status": "yes", "reason": "", "observedGeneration": -1},
+            {"type": "A", "status": "True", "reason": "1", "lastTransitionTime": time,
+             "message": "m".repeat(MESSAGE_MAX + 1)},
+            {"type": "B", "status": "True", "reason": "r".repeat(1025), "lastTransitionTime": time},
+        ]);
+        assert_eq!(
+            told(bad),
+            [
+                "c[0].status: Unsupported value: \"yes\": supported values: \"False\", \"True\", \"Unknown\"",
+                "c[0].observedGeneration: Invalid value: -1: must be greater than or equal to zero",
+                "c[0].lastTransitionTime: Required value: must be set",
+                "c[0].reason: Required value: must be set",
+                "c[1].type: Duplicate value: \"A\"",
+                "c[1].reason: Invalid value: \"1\": a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')",
+                "c[1].message: Too long: may not be more than 32768 bytes",
+                "c[2].reason: Too long: may not be more than 1024 bytes",
+            ]
+        );
+        assert_eq!(told(json!([{}])).len(), 5);
+    }
+}
