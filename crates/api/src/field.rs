@@ -128,6 +128,12 @@ impl Errors {
         self.invalid(path, &Value::String(value.to_owned()), detail);
     }
 
+    /// The value breaks a rule and is shown as `shown`, for JSON whose fields have their own order.
+    pub fn invalid_shown(&mut self, path: &Path, shown: &str, detail: &str) {
+        let text = format!("Invalid value: {shown}");
+        self.push(path, CauseType::FieldValueInvalid, with_detail(&text, detail));
+    }
+
     /// The value breaks a rule and is too large or too secret to repeat.
     pub fn invalid_omitted(&mut self, path: &Path, detail: &str) {
         self.invalid_str(path, "<value omitted>", detail);

@@ -16,10 +16,10 @@
 pub mod age;
 pub mod conditions;
 pub mod field;
-
+pub mod meta;
 pub mod names;
 pub mod schema;
-
+pub mod selector;
 pub mod signer_name;
 pub mod status;
 pub mod timestamp;

@@ -19,13 +19,22 @@ pub const SUBDOMAIN_MAX: usize = 253;
 const LABEL_1123: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const SUBDOMAIN_1123: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
 const LABEL_1035: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
+
+/// How a length is counted in words; in fact it is always bytes.
+///
+/// Upstream moved the grammar of labels to newer code that says so, and left that of the other
+/// names behind.
+type Unit = &'static str;
+const BYTES: Unit = "bytes";
+const CHARACTERS: Unit = "characters";
+
 const KEY_NAME: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const KEY_NAME_WORDS: &str = "must consist of alphanumeric characters, '-', '_' or '.', \
      and must start and end with an alphanumeric character";
 
 /// The rule for names that are an RFC 1123 subdomain.
 pub fn dns1123_subdomain_rule(name: &str, prefix: bool) -> Vec<String> {
-    subdomain_1123(&masked(name, prefix))
+    subdomain_1123(&masked(name, prefix), CHARACTERS)
 }
 
 /// The rule for names that are an RFC 1123 label.
@@ -72,7 +81,7 @@ pub fn dns1123_label(value: &str) -> Vec<String> {
 }
 
 fn label_1123(value: &[u8]) -> Vec<String> {
-    let mut errors = at_most(LABEL_MAX, value.len());
+    let mut errors = at_most(LABEL_MAX, value.len(), CHARACTERS);
     if !is_label_1123(value) {
         errors.push(if is_subdomain_1123(value) {
             "must not contain dots".to_owned()
@@ -90,11 +99,11 @@ fn label_1123(value: &[u8]) -> Vec<String> {
 
 /// What is wrong with `value` as an RFC 1123 subdomain.
 pub fn dns1123_subdomain(value: &str) -> Vec<String> {
-    subdomain_1123(value.as_bytes())
+    subdomain_1123(value.as_bytes(), CHARACTERS)
 }
 
-fn subdomain_1123(value: &[u8]) -> Vec<String> {
-    let mut errors = at_most(SUBDOMAIN_MAX, value.len());
+fn subdomain_1123(value: &[u8], unit: Unit) -> Vec<String> {
+    let mut errors = at_most(SUBDOMAIN_MAX, value.len(), unit);
     if !is_subdomain_1123(value) {
         errors.push(regex_error(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, \
@@ -112,7 +121,7 @@ pub fn dns1035_label(value: &str) -> Vec<String> {
 }
 
 fn label_1035(value: &[u8]) -> Vec<String> {
-    let mut errors = at_most(LABEL_MAX, value.len());
+    let mut errors = at_most(LABEL_MAX, value.len(), CHARACTERS);
     if !(is_label_1123(value) && value[0].is_ascii_lowercase()) {
         errors.push(regex_error(
             "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start \
@@ -136,7 +145,8 @@ pub fn qualified_name(value: &str) -> Vec<String> {
             name
         }
         (Some(prefix), Some(name), None) => {
-            errors.extend(dns1123_subdomain(prefix).iter().map(|e| format!("prefix part {e}")));
+            let broken = subdomain_1123(prefix.as_bytes(), BYTES);
+            errors.extend(broken.iter().map(|e| format!("prefix part {e}")));
             name
         }
         _ => {
@@ -150,7 +160,7 @@ pub fn qualified_name(value: &str) -> Vec<String> {
     if name.is_empty() {
         errors.push("name part must be non-empty".to_owned());
     }
-    errors.extend(at_most(LABEL_MAX, name.len()).iter().map(|e| format!("name part {e}")));
+    errors.extend(at_most(LABEL_MAX, name.len(), BYTES).iter().map(|e| format!("name part {e}")));
     if !is_key_name(name.as_bytes()) {
         let words = regex_error(KEY_NAME_WORDS, KEY_NAME, &["MyName", "my.name", "123-abc"]);
         errors.push(format!("name part {words}"));
@@ -174,7 +184,7 @@ pub fn domain_prefixed_key(path: &Path, key: &str, errors: &mut Errors) {
 
 /// What is wrong with `value` as the value of a label.
 pub fn label_value(value: &str) -> Vec<String> {
-    let mut errors = at_most(LABEL_MAX, value.len());
+    let mut errors = at_most(LABEL_MAX, value.len(), BYTES);
     if !value.is_empty() && !is_key_name(value.as_bytes()) {
         errors.push(regex_error(
             "a valid label must be an empty string or consist of alphanumeric characters, '-', \
@@ -188,7 +198,7 @@ pub fn label_value(value: &str) -> Vec<String> {
 
 /// What is wrong with `value` as a key in a ConfigMap or Secret.
 pub fn config_map_key(value: &str) -> Vec<String> {
-    let mut errors = at_most(SUBDOMAIN_MAX, value.len());
+    let mut errors = at_most(SUBDOMAIN_MAX, value.len(), CHARACTERS);
     if value.is_empty() || !value.bytes().all(is_key_byte) {
         errors.push(regex_error(
             "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
@@ -209,7 +219,7 @@ pub fn config_map_key(value: &str) -> Vec<String> {
 /// What is wrong with `value` as the name of a port.
 pub fn port_name(value: &str) -> Vec<String> {
     let bytes = value.as_bytes();
-    let mut errors = at_most(15, bytes.len());
+    let mut errors = at_most(15, bytes.len(), CHARACTERS);
     let mut say = |broken: bool, words: &str| {
         if broken {
             errors.push(words.to_owned());
@@ -282,8 +292,8 @@ pub fn regex_error(words: &str, regex: &str, examples: &[&str]) -> String {
     format!("{words} (e.g. {}regex used for validation is '{regex}')", shown.join(" or "))
 }
 
-fn at_most(max: usize, len: usize) -> Vec<String> {
-    if len > max { vec![format!("must be no more than {max} bytes")] } else { Vec::new() }
+fn at_most(max: usize, len: usize, unit: Unit) -> Vec<String> {
+    if len > max { vec![format!("must be no more than {max} {unit}")] } else { Vec::new() }
 }
 
 fn is_label_1123(value: &[u8]) -> bool {
@@ -334,12 +344,12 @@ mod tests {
             (dns1123_label_rule, "é", &[LABEL]),
             (dns1123_label_rule, "a\n", &[LABEL]),
             (dns1123_label_rule, "a.b", &["must not contain dots"]),
-            (dns1123_label_rule, &long_label, &["must be no more than 63 bytes"]),
+            (dns1123_label_rule, &long_label, &["must be no more than 63 characters"]),
             (dns1123_subdomain_rule, "a.b-c.0", &[]),
             (dns1123_subdomain_rule, "a..b", &[SUBDOMAIN]),
             (dns1123_subdomain_rule, "a.-b", &[SUBDOMAIN]),
             (dns1123_subdomain_rule, "", &[SUBDOMAIN]),
-            (dns1123_subdomain_rule, &long_name, &["must be no more than 253 bytes"]),
+            (dns1123_subdomain_rule, &long_name, &["must be no more than 253 characters"]),
             (path_segment_rule, "A:b c", &[]),
             (path_segment_rule, ".", &["may not be '.'"]),
             (path_segment_rule, "..", &["may not be '..'"]),
@@ -368,6 +378,7 @@ mod tests {
     fn qualified_names_tell_which_part_is_wrong() {
         let prefix = format!("prefix part {SUBDOMAIN}");
         let long = "a".repeat(64);
+        let long_prefix = format!("{}/a", "a".repeat(254));
         let cases: &[(&str, &[&str])] = &[
             ("a", &[]),
             ("A.b_c-0", &[]),
@@ -378,6 +389,7 @@ mod tests {
             ("A/a", &[&prefix]),
             ("-a", &[NAME_PART]),
             (&long, &["name part must be no more than 63 bytes"]),
+            (&long_prefix, &["prefix part must be no more than 253 bytes"]),
             (
                 "a/b/c",
                 &[
@@ -408,7 +420,8 @@ mod tests {
     fn keys_and_values_tell_what_is_wrong() {
         assert!(label_value("").is_empty());
         assert!(label_value("a_b.C-1").is_empty());
-        assert_eq!(label_value(&format!("{}-", "a".repeat(63))).len(), 2);
+        let broken = label_value(&format!("{}-", "a".repeat(63)));
+        assert_eq!((broken.len(), &*broken[0]), (2, "must be no more than 63 bytes"));
         let cases: &[(&str, &[&str])] = &[
             ("a.b", &[]),
             ("_", &[]),
@@ -434,7 +447,7 @@ mod tests {
             ("80", &[letter]),
             ("a--b", &["must not contain consecutive hyphens"]),
             ("a-", &["must not begin or end with a hyphen"]),
-            ("Abcdefghijklmnop", &["must be no more than 15 bytes", only]),
+            ("Abcdefghijklmnop", &["must be no more than 15 characters", only]),
         ];
         for (name, want) in cases {
             assert_eq!(port_name(name), *want, "{name}");

@@ -188,7 +188,7 @@ mod tests {
             (
                 &format!("a.{long}/b"),
                 &[&format!(
-                    "x: Invalid value: \"a.{long}\": validating label \"{long}\": must be no more than 63 bytes"
+                    "x: Invalid value: \"a.{long}\": validating label \"{long}\": must be no more than 63 characters"
                 )],
             ),
             (

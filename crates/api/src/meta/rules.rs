@@ -1,0 +1,287 @@
+//! The rules for `ObjectMeta`, in the order in which Kubernetes checks them.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::{Meta, OwnerReference};
+use crate::field::{Errors, Path};
+use crate::names;
+
+/// The most bytes that the keys and values of all annotations may have together.
+const ANNOTATIONS_MAX: usize = 256 * 1024;
+const MANAGER_MAX: usize = 128;
+const SUBRESOURCE_MAX: usize = 256;
+const IMMUTABLE: &str = "field is immutable";
+
+/// Checks the metadata of an object; `name_rule` is the one of its kind.
+///
+/// A name is expected to have been generated already.
+pub fn validate_object_meta(
+    metadata: &Value,
+    namespaced: bool,
+    name_rule: impl Fn(&str, bool) -> Vec<String>,
+    errors: &mut Errors,
+) {
+    let meta = Meta::new(metadata);
+    let path = Path::new("metadata");
+    let (prefix, name) = (meta.generate_name(), meta.name());
+    if !prefix.is_empty() {
+        for message in name_rule(prefix, true) {
+            errors.invalid_str(&path.child("generateName"), prefix, &message);
+        }
+    }
+    if name.is_empty() {
+        errors.required(&path.child("name"), "name or generateName is required");
+    } else {
+        for message in name_rule(name, false) {
+            errors.invalid_str(&path.child("name"), name, &message);
+        }
+    }
+    validate_namespace(&path.child("namespace"), meta.namespace(), namespaced, errors);
+    if meta.generation() < 0 {
+        let generation = Value::from(meta.generation());
+        let at = path.child("generation");
+        errors.invalid(&at, &generation, "must be greater than or equal to 0");
+    }
+    validate_maps_and_owners(&path, meta, errors);
+    validate_finalizers(&path.child("finalizers"), meta, errors);
+    validate_managed_fields(&path.child("managedFields"), meta, errors);
+}
+
+/// Checks what an update does to the metadata of an object.
+///
+/// The server has put back before what it does not let clients change: an absent uid, the
+/// creation and deletion timestamps, and the generation.
+pub fn validate_object_meta_update(new: &Value, old: &Value, errors: &mut Errors) {
+    let path = Path::new("metadata");
+    let (new, old) = (Meta::new(new), Meta::new(old));
+    if old.is_deleting() {
+        validate_no_new_finalizers(&path.child("finalizers"), new, old, errors);
+    }
+    if new.resource_version().is_empty() {
+        let at = path.child("resourceVersion");
+        errors.invalid_str(&at, "", "must be specified for an update");
+    }
+    if new.generation() < old.generation() {
+        let generation = Value::from(new.generation());
+        errors.invalid(&path.child("generation"), &generation, "must not be decremented");
+    }
+    for (field, is, was) in [
+        ("name", new.name(), old.name()),
+        ("namespace", new.namespace(), old.namespace()),
+        ("uid", new.uid(), old.uid()),
+    ] {
+        if is != was {
+            errors.invalid_str(&path.child(field), is, IMMUTABLE);
+        }
+    }
+    for field in ["creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        let (is, was) = (new.get(field), old.get(field));
+        let (is, was) = (is.unwrap_or(&Value::Null), was.unwrap_or(&Value::Null));
+        if is != was {
+            errors.invalid(&path.child(field), is, IMMUTABLE);
+        }
+    }
+    validate_maps_and_owners(&path, new, errors);
+    validate_managed_fields(&path.child("managedFields"), new, errors);
+}
+
+fn validate_maps_and_owners(path: &Path, meta: Meta<'_>, errors: &mut Errors) {
+    if let Some(labels) = meta.get("labels") {
+        validate_labels(&path.child("labels"), labels, errors);
+    }
+    if let Some(annotations) = meta.get("annotations") {
+        validate_annotations(&path.child("annotations"), annotations, errors);
+    }
+    validate_owner_references(&path.child("ownerReferences"), meta, errors);
+}
+
+fn validate_namespace(path: &Path, namespace: &str, namespaced: bool, errors: &mut Errors) {
+    match (namespaced, namespace.is_empty()) {
+        (true, true) => errors.required(path, ""),
+        (false, false) => errors.forbidden(path, "not allowed on this type"),
+        (false, true) => {}
+        (true, false) => {
+            for message in names::dns1123_label(namespace) {
+                errors.invalid_str(path, namespace, &message);
+            }
+        }
+    }
+}
+
+/// Checks the keys and values of labels; anything but an object has none.
+pub fn validate_labels(path: &Path, labels: &Value, errors: &mut Errors) {
+    for (key, value) in labels.as_object().into_iter().flatten() {
+        for message in names::qualified_name(key) {
+            errors.invalid_str(path, key, &message);
+        }
+        let value = value.as_str().unwrap_or_default();
+        for message in names::label_value(value) {
+            errors.invalid_str(path, value, &message);
+        }
+    }
+}
+
+/// Checks the keys of annotations, in which case does not matter, and their size.
+pub fn validate_annotations(path: &Path, annotations: &Value, errors: &mut Errors) {
+    let mut size = 0;
+    for (key, value) in annotations.as_object().into_iter().flatten() {
+        size += key.len() + value.as_str().map_or(0, str::len);
+        for message in names::qualified_name(&key.to_lowercase()) {
+            errors.invalid_str(path, key, &message);
+        }
+    }
+    if size > ANNOTATIONS_MAX {
+        errors.too_long(path, ANNOTATIONS_MAX);
+    }
+}
+
+fn validate_owner_references(path: &Path, meta: Meta<'_>, errors: &mut Errors) {
+    let mut controller: Option<OwnerReference<'_>> = None;
+    for owner in meta.owner_references() {
+        validate_owner_reference(path, owner, errors);
+        if owner.controller != Some(true) {
+            continue;
+        }
+        let Some(first) = controller else {
+            controller = Some(owner);
+            continue;
+        };
+        let shown: Vec<String> = meta.owner_references().map(shown).collect();
+        let words = format!(
+            "Only one reference can have Controller set to true. Found \"true\" in references for \
+             {}/{} and {}/{}",
+            first.kind, first.name, owner.kind, owner.name
+        );
+        errors.invalid_shown(path, &format!("[{}]", shown.join(",")), &words);
+    }
+}
+
+fn validate_owner_reference(path: &Path, owner: OwnerReference<'_>, errors: &mut Errors) {
+    if version(owner.api_version).is_empty() {
+        let at = path.child("apiVersion");
+        errors.invalid_str(&at, owner.api_version, "version must not be empty");
+    }
+    for (field, value) in [("kind", owner.kind), ("name", owner.name), ("uid", owner.uid)] {
+        if value.is_empty() {
+            errors.invalid_str(&path.child(field), value, "must not be empty");
+        }
+    }
+    if matches!(owner.api_version, "v1" | "/v1") && owner.kind == "Event" {
+        let words = "/v1, Kind=Event is disallowed from being an owner";
+        errors.invalid_shown(path, &shown(owner), words);
+    }
+}
+
+/// The version in `version` or `group/version`; empty for anything else.
+fn version(api_version: &str) -> &str {
+    match api_version.split_once('/') {
+        None => api_version,
+        Some((_, version)) if !version.contains('/') => version,
+        Some(_) => "",
+    }
+}
+
+/// The reference as JSON in the order of its fields upstream.
+fn shown(owner: OwnerReference<'_>) -> String {
+    let text = |value: &str| Value::from(value).to_string();
+    let flag = |name: &str, value: Option<bool>| {
+        value.map_or(String::new(), |value| format!(",\"{name}\":{value}"))
+    };
+    format!(
+        "{{\"apiVersion\":{},\"kind\":{},\"name\":{},\"uid\":{}{}{}}}",
+        text(owner.api_version),
+        text(owner.kind),
+        text(owner.name),
+        text(owner.uid),
+        flag("controller", owner.controller),
+        flag("blockOwnerDeletion", owner.block_owner_deletion),
+    )
+}
+
+fn validate_finalizers(path: &Path, meta: Meta<'_>, errors: &mut Errors) {
+    for finalizer in meta.finalizers() {
+        for message in names::qualified_name(finalizer) {
+            errors.invalid_str(path, finalizer, &message);
+        }
+    }
+    if meta.has_finalizer("orphan") && meta.has_finalizer("foregroundDeletion") {
+        let all = Value::from(meta.finalizers().collect::<Vec<_>>());
+        let words = "finalizer orphan and foregroundDeletion cannot be both set";
+        errors.invalid(path, &all, words);
+    }
+}
+
+/// Checks that finalizers without a prefix are the ones Kubernetes knows.
+///
+/// The built-in kinds have this rule besides those of [`validate_object_meta`].
+pub fn validate_finalizer_names(metadata: &Value, errors: &mut Errors) {
+    let path = Path::new("metadata").child("finalizers");
+    for (i, finalizer) in Meta::new(metadata).finalizers().enumerate() {
+        let known = matches!(finalizer, "kubernetes" | "orphan" | "foregroundDeletion");
+        if !known && !finalizer.contains('/') {
+            let words = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.invalid_str(&path.index(i), finalizer, words);
+        }
+    }
+}
+
+fn validate_no_new_finalizers(path: &Path, new: Meta<'_>, old: Meta<'_>, errors: &mut Errors) {
+    let added: BTreeSet<&str> = new.finalizers().filter(|f| !old.has_finalizer(f)).collect();
+    if added.is_empty() {
+        return;
+    }
+    let shown: Vec<String> = added.into_iter().map(crate::field::quote).collect();
+    errors.forbidden(
+        path,
+        &format!(
+            "no new finalizers can be added if the object is being deleted, found new finalizers \
+             []string{{{}}}",
+            shown.join(", ")
+        ),
+    );
+}
+
+fn validate_managed_fields(path: &Path, meta: Meta<'_>, errors: &mut Errors) {
+    for (i, entry) in meta.managed_fields().iter().enumerate() {
+        let path = path.index(i);
+        let text = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or_default();
+        let operation = text("operation");
+        if !matches!(operation, "Apply" | "Update") {
+            let words = "must be `Apply` or `Update`";
+            errors.invalid_str(&path.child("operation"), operation, words);
+        }
+        let fields_type = text("fieldsType");
+        if !matches!(fields_type, "" | "FieldsV1") {
+            errors.invalid_str(&path.child("fieldsType"), fields_type, "must be `FieldsV1`");
+        }
+        validate_field_manager(&path.child("manager"), text("manager"), errors);
+        if text("subresource").len() > SUBRESOURCE_MAX {
+            errors.too_long(&path.child("subresource"), SUBRESOURCE_MAX);
+        }
+    }
+}
+
+/// Checks the name of a field manager: short, and of characters that can be printed.
+pub fn validate_field_manager(path: &Path, manager: &str, errors: &mut Errors) {
+    if manager.len() > MANAGER_MAX {
+        errors.too_long(path, MANAGER_MAX);
+    }
+    for (at, c) in manager.char_indices().filter(|(_, c)| !is_printable(*c)) {
+        let words = format!("invalid character U+{:04X} (at position {at})", u32::from(c));
+        errors.invalid_str(path, manager, &words);
+    }
+}
+
+/// Whether a character has a look of its own or is the plain blank, as Go defines it.
+fn is_printable(c: char) -> bool {
+    if c.is_ascii() {
+        return c == ' ' || c.is_ascii_graphic();
+    }
+    // The standard library escapes just the rest when it prints a text for debugging, save that it
+    // escapes a combining character at the start; so it does not stand there.
+    let mut buffer = String::from("a");
+    buffer.push(c);
+    buffer.escape_debug().eq(buffer.chars())
+}

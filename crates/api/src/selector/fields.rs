@@ -1,0 +1,217 @@
+//! Field selectors: the text of the query parameter `fieldSelector`, such as
+//! `metadata.name=a,spec.nodeName!=b`, with a backslash before `,`, `=` and `\` in a value.
+
+use std::fmt;
+
+/// Requirements on fields, all of which must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selector(Vec<Requirement>);
+
+/// One requirement on one field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requirement {
+    /// Which field: `spec.signerName`.
+    pub field: String,
+    /// Whether the field must have the value, or must not.
+    pub equal: bool,
+    /// The value; a field that is absent has the empty one.
+    pub value: String,
+}
+
+/// Why a text is not a selector that can be answered, in Kubernetes' words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseError {
+    /// A term has no operator.
+    #[error("invalid selector: '{selector}'; can't understand '{term}'")]
+    NoOperator {
+        /// The whole text.
+        selector: String,
+        /// The term.
+        term: String,
+    },
+    /// A backslash stands before a character that it cannot escape, or at the end.
+    #[error("invalid field selector: invalid escape sequence: {0}")]
+    Escape(String),
+    /// A character that means something stands in a value without a backslash.
+    // Upstream prints the character's number.
+    #[error("invalid field selector: unescaped character in value: {}", *.0 as u32)]
+    Unescaped(char),
+    /// The field is not one that objects of the kind can be selected by.
+    #[error("field label not supported: {0}")]
+    NotSupported(String),
+}
+
+impl Selector {
+    /// Selects every object.
+    pub fn everything() -> Self {
+        Self::default()
+    }
+
+    /// Selects the objects in which `field` has the value.
+    pub fn exactly(field: &str, value: &str) -> Self {
+        Selector(vec![Requirement { field: field.into(), equal: true, value: value.into() }])
+    }
+
+    /// Reads the text of a `fieldSelector` parameter.
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
+        let mut terms = split_terms(text);
+        terms.sort_unstable();
+        let mut requirements = Vec::new();
+        for term in terms.into_iter().filter(|term| !term.is_empty()) {
+            let Some((field, equal, value)) = split_term(term) else {
+                return Err(ParseError::NoOperator { selector: text.into(), term: term.into() });
+            };
+            let value = unescape(value)?;
+            requirements.push(Requirement { field: field.to_owned(), equal, value });
+        }
+        Ok(Selector(requirements))
+    }
+
+    /// Fails on the first requirement whose field is not among the `supported` ones.
+    pub fn check_supported(&self, supported: &[&str]) -> Result<(), ParseError> {
+        match self.0.iter().find(|r| !supported.contains(&r.field.as_str())) {
+            Some(stranger) => Err(ParseError::NotSupported(stranger.field.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether an object matches of which `get` knows the fields.
+    pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
+        self.0.iter().all(|r| (get(&r.field).unwrap_or_default() == r.value) == r.equal)
+    }
+
+    /// Whether every object matches.
+    pub fn is_everything(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The value that a field must have, if there is such a requirement.
+    pub fn requires_exact(&self, field: &str) -> Option<&str> {
+        self.0.iter().find(|r| r.equal && r.field == field).map(|r| r.value.as_str())
+    }
+
+    /// The requirements, sorted by their text.
+    pub fn requirements(&self) -> &[Requirement] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, Requirement { field, equal, value }) in self.0.iter().enumerate() {
+            let comma = if i > 0 { "," } else { "" };
+            let operator = if *equal { "=" } else { "!=" };
+            write!(f, "{comma}{field}{operator}{}", escape(value))?;
+        }
+        Ok(())
+    }
+}
+
+/// The terms between commas that no backslash escapes.
+fn split_terms(text: &str) -> Vec<&str> {
+    let mut escaped = false;
+    text.split(|c| {
+        let splits = c == ',' && !escaped;
+        escaped = c == '\\' && !escaped;
+        splits
+    })
+    .collect()
+}
+
+/// The field, whether the value must be equal, and the value, split at the first operator.
+fn split_term(term: &str) -> Option<(&str, bool, &str)> {
+    let at = term.match_indices(['!', '=']).find(|(at, _)| {
+        let rest = &term[*at..];
+        rest.starts_with('=') || rest.starts_with("!=")
+    });
+    let (field, rest) = term.split_at(at?.0);
+    if let Some(value) = rest.strip_prefix("!=") {
+        return Some((field, false, value));
+    }
+    let value = rest.strip_prefix("==").or_else(|| rest.strip_prefix('='))?;
+    Some((field, true, value))
+}
+
+fn unescape(value: &str) -> Result<String, ParseError> {
+    let mut out = String::with_capacity(value.len());
+    let mut chars = value.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some(escaped @ ('\\' | ',' | '=')) => out.push(escaped),
+                Some(other) => return Err(ParseError::Escape(format!("\\{other}"))),
+                None => return Err(ParseError::Escape("\\".to_owned())),
+            },
+            ',' | '=' => return Err(ParseError::Unescaped(c)),
+            _ => out.push(c),
+        }
+    }
+    Ok(out)
+}
+
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(field: &str) -> Option<&'static str> {
+        match field {
+            "metadata.name" => Some("a"),
+            "odd" => Some("x,y=\\z"),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn texts_select_by_fields() {
+        let cases = [
+            ("", true),
+            (",", true),
+            ("metadata.name=a", true),
+            ("metadata.name==a", true),
+            ("metadata.name!=a", false),
+            ("metadata.name=b", false),
+            ("metadata.name=a,spec.x!=b", true),
+            ("spec.x=", true),
+            ("spec.x!=", false),
+            ("odd=x\\,y\\=\\\\z", true),
+            ("odd=x\\,y\\=\\\\z,metadata.name=b", false),
+        ];
+        for (text, want) in cases {
+            assert_eq!(Selector::parse(text).unwrap().matches(get), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_selector_has_one_canonical_text() {
+        let selector = Selector::parse("z==1\\,2,,a!=3").unwrap();
+        assert_eq!(selector.to_string(), "a!=3,z=1\\,2");
+        assert_eq!(selector.requires_exact("z"), Some("1,2"));
+        assert_eq!(selector.requires_exact("a"), None);
+        assert_eq!(Selector::exactly("a", "b").to_string(), "a=b");
+    }
+
+    #[test]
+    fn broken_texts_are_told_in_kubernetes_words() {
+        let cases = [
+            ("b=1,a", "invalid selector: 'b=1,a'; can't understand 'a'"),
+            ("a!b", "invalid selector: 'a!b'; can't understand 'a!b'"),
+            ("a=b=c", "invalid field selector: unescaped character in value: 61"),
+            ("a===c", "invalid field selector: unescaped character in value: 61"),
+            ("a=\\b", "invalid field selector: invalid escape sequence: \\b"),
+            ("a=b\\", "invalid field selector: invalid escape sequence: \\"),
+        ];
+        for (text, want) in cases {
+            assert_eq!(Selector::parse(text).unwrap_err().to_string(), want, "{text}");
+        }
+        let selector = Selector::parse("metadata.name=a,spec.username=b").unwrap();
+        assert_eq!(
+            selector.check_supported(&["metadata.name"]).unwrap_err().to_string(),
+            "field label not supported: spec.username"
+        );
+        assert_eq!(selector.check_supported(&["spec.username", "metadata.name"]), Ok(()));
+    }
+}

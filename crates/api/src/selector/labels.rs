@@ -1,0 +1,331 @@
+//! Label selectors: the text of the query parameter `labelSelector`, and the `LabelSelector` object.
+//!
+//! Both become a [`Selector`], whose values were checked once, so that matching an object is a few
+//! string comparisons.
+
+mod parse;
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::field::{Errors, Path};
+use crate::meta::validate_labels;
+use crate::names;
+
+/// Requirements on labels, all of which must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selector {
+    requirements: Vec<Requirement>,
+    /// An absent `LabelSelector` object selects nothing, where an empty one selects everything.
+    nothing: bool,
+}
+
+/// One requirement on one label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requirement {
+    key: String,
+    test: Test,
+}
+
+/// What a label must be like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Test {
+    Equals(String),
+    DoubleEquals(String),
+    NotEquals(String),
+    In(Vec<String>),
+    NotIn(Vec<String>),
+    Exists,
+    DoesNotExist,
+    GreaterThan(i64),
+    LessThan(i64),
+}
+
+/// Why a text or object is not a selector, in Kubernetes' words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ParseError(String);
+
+impl Selector {
+    /// Selects every object.
+    pub fn everything() -> Self {
+        Self::default()
+    }
+
+    /// Selects no object.
+    pub fn nothing() -> Self {
+        Selector { requirements: Vec::new(), nothing: true }
+    }
+
+    /// Reads the text of a `labelSelector` parameter.
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
+        parse::parse(text).map(Self::sorted).map_err(ParseError)
+    }
+
+    /// Reads a `LabelSelector` object; `null` selects nothing and `{}` everything.
+    pub fn from_object(selector: &Value) -> Result<Self, ParseError> {
+        if selector.is_null() {
+            return Ok(Self::nothing());
+        }
+        let mut requirements = Vec::new();
+        for (key, value) in object(selector, "matchLabels") {
+            let value = value.as_str().unwrap_or_default().to_owned();
+            requirements.push(Requirement::new(key, Operator::Equals, vec![value])?);
+        }
+        for expression in array(selector, "matchExpressions") {
+            let word = string(expression, "operator");
+            let operator = Operator::of_object(word).ok_or_else(|| {
+                let word = crate::field::quote(word);
+                ParseError(format!("{word} is not a valid label selector operator"))
+            })?;
+            let key = string(expression, "key");
+            requirements.push(Requirement::new(key, operator, strings(expression, "values"))?);
+        }
+        Ok(Self::sorted(requirements))
+    }
+
+    fn sorted(mut requirements: Vec<Requirement>) -> Self {
+        requirements.sort_by(|a, b| a.key.cmp(&b.key));
+        Selector { requirements, nothing: false }
+    }
+
+    /// Whether an object matches of which `get` knows the labels.
+    pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
+        !self.nothing && self.requirements.iter().all(|r| r.test.holds(get(&r.key)))
+    }
+
+    /// Whether every object matches.
+    pub fn is_everything(&self) -> bool {
+        !self.nothing && self.requirements.is_empty()
+    }
+
+    /// Whether it is certain that no object matches.
+    pub fn is_nothing(&self) -> bool {
+        self.nothing
+    }
+
+    /// The only value that a label may have, if there is just one.
+    pub fn requires_exact(&self, key: &str) -> Option<&str> {
+        match &self.requirements.iter().find(|r| r.key == key)?.test {
+            Test::Equals(value) | Test::DoubleEquals(value) => Some(value),
+            Test::In(values) if values.len() == 1 => values.first().map(String::as_str),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, requirement) in self.requirements.iter().enumerate() {
+            if i > 0 {
+                f.write_str(",")?;
+            }
+            requirement.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = &self.key;
+        match &self.test {
+            Test::Equals(value) => write!(f, "{key}={value}"),
+            Test::DoubleEquals(value) => write!(f, "{key}=={value}"),
+            Test::NotEquals(value) => write!(f, "{key}!={value}"),
+            Test::In(values) => write!(f, "{key} in ({})", values.join(",")),
+            Test::NotIn(values) => write!(f, "{key} notin ({})", values.join(",")),
+            Test::Exists => f.write_str(key),
+            Test::DoesNotExist => write!(f, "!{key}"),
+            Test::GreaterThan(number) => write!(f, "{key}>{number}"),
+            Test::LessThan(number) => write!(f, "{key}<{number}"),
+        }
+    }
+}
+
+impl Test {
+    fn holds(&self, label: Option<&str>) -> bool {
+        let number = || label.and_then(|value| value.parse::<i64>().ok());
+        match self {
+            Test::Equals(want) | Test::DoubleEquals(want) => label == Some(want),
+            Test::NotEquals(other) => label != Some(other),
+            Test::In(wanted) => label.is_some_and(|value| wanted.iter().any(|w| w == value)),
+            Test::NotIn(others) => label.is_none_or(|value| others.iter().all(|o| o != value)),
+            Test::Exists => label.is_some(),
+            Test::DoesNotExist => label.is_none(),
+            Test::GreaterThan(bound) => number().is_some_and(|n| n > *bound),
+            Test::LessThan(bound) => number().is_some_and(|n| n < *bound),
+        }
+    }
+}
+
+/// The operators of the text and object forms together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operator {
+    Equals,
+    DoubleEquals,
+    NotEquals,
+    In,
+    NotIn,
+    Exists,
+    DoesNotExist,
+    GreaterThan,
+    LessThan,
+}
+
+impl Operator {
+    fn of_object(word: &str) -> Option<Self> {
+        match word {
+            "In" => Some(Operator::In),
+            "NotIn" => Some(Operator::NotIn),
+            "Exists" => Some(Operator::Exists),
+            "DoesNotExist" => Some(Operator::DoesNotExist),
+            _ => None,
+        }
+    }
+}
+
+impl Requirement {
+    /// The requirement, if its key and values are good ones for the operator.
+    fn new(key: &str, operator: Operator, mut values: Vec<String>) -> Result<Self, ParseError> {
+        let mut errors = Errors::new();
+        let broken = names::qualified_name(key);
+        if !broken.is_empty() {
+            errors.invalid_str(&Path::new("key"), key, &broken.join("; "));
+        }
+        let number = check_count(operator, &values, &mut errors);
+        for (i, value) in values.iter().enumerate() {
+            let broken = names::label_value(value);
+            if !broken.is_empty() {
+                let at = Path::new("values").index(i).key(key);
+                errors.invalid_str(&at, value, &broken.join("; "));
+            }
+        }
+        if !errors.is_empty() {
+            return Err(ParseError(joined(&errors)));
+        }
+        let test = match operator {
+            Operator::Equals => Test::Equals(values.swap_remove(0)),
+            Operator::DoubleEquals => Test::DoubleEquals(values.swap_remove(0)),
+            Operator::NotEquals => Test::NotEquals(values.swap_remove(0)),
+            Operator::In | Operator::NotIn => {
+                values.sort_unstable();
+                if operator == Operator::In { Test::In(values) } else { Test::NotIn(values) }
+            }
+            Operator::Exists => Test::Exists,
+            Operator::DoesNotExist => Test::DoesNotExist,
+            Operator::GreaterThan => Test::GreaterThan(number),
+            Operator::LessThan => Test::LessThan(number),
+        };
+        Ok(Requirement { key: key.to_owned(), test })
+    }
+}
+
+/// Checks that there are as many values as the operator takes; the answer is the number that a
+/// comparing operator compares with.
+fn check_count(operator: Operator, values: &[String], errors: &mut Errors) -> i64 {
+    let at = Path::new("values");
+    let (good, words) = match operator {
+        Operator::In | Operator::NotIn => {
+            (!values.is_empty(), "for 'in', 'notin' operators, values set can't be empty")
+        }
+        Operator::Equals | Operator::DoubleEquals | Operator::NotEquals => {
+            (values.len() == 1, "exact-match compatibility requires one single value")
+        }
+        Operator::Exists | Operator::DoesNotExist => {
+            (values.is_empty(), "values set must be empty for exists and does not exist")
+        }
+        Operator::GreaterThan | Operator::LessThan => {
+            (values.len() == 1, "for 'Gt', 'Lt' operators, exactly one value is required")
+        }
+    };
+    if !good {
+        errors.invalid(&at, &Value::from(values.to_vec()), words);
+    }
+    if !matches!(operator, Operator::GreaterThan | Operator::LessThan) {
+        return 0;
+    }
+    let mut number = 0;
+    for (i, value) in values.iter().enumerate() {
+        match value.parse() {
+            Ok(n) => number = n,
+            Err(_) => errors.invalid_str(
+                &at.index(i),
+                value,
+                "for 'Gt', 'Lt' operators, the value must be an integer",
+            ),
+        }
+    }
+    number
+}
+
+/// Several errors as Go's aggregate shows them.
+fn joined(errors: &Errors) -> String {
+    let mut words: Vec<String> = Vec::new();
+    for error in errors.iter() {
+        let text = error.to_string();
+        if !words.contains(&text) {
+            words.push(text);
+        }
+    }
+    match words.as_slice() {
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    }
+}
+
+/// Checks a `LabelSelector` object.
+pub fn validate_label_selector(path: &Path, selector: &Value, errors: &mut Errors) {
+    validate_labels(&path.child("matchLabels"), &selector["matchLabels"], errors);
+    for (i, expression) in array(selector, "matchExpressions").iter().enumerate() {
+        validate_expression(&path.child("matchExpressions").index(i), expression, errors);
+    }
+}
+
+fn validate_expression(path: &Path, expression: &Value, errors: &mut Errors) {
+    let at_values = path.child("values");
+    let values = array(expression, "values");
+    match string(expression, "operator") {
+        "In" | "NotIn" if values.is_empty() => {
+            errors.required(&at_values, "must be specified when `operator` is 'In' or 'NotIn'")
+        }
+        "Exists" | "DoesNotExist" if !values.is_empty() => errors.forbidden(
+            &at_values,
+            "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+        ),
+        "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+        other => {
+            errors.invalid_str(&path.child("operator"), other, "not a valid selector operator");
+        }
+    }
+    let key = string(expression, "key");
+    for message in names::qualified_name(key) {
+        errors.invalid_str(&path.child("key"), key, &message);
+    }
+    for (i, value) in values.iter().enumerate() {
+        let value = value.as_str().unwrap_or_default();
+        for message in names::label_value(value) {
+            errors.invalid_str(&at_values.index(i), value, &message);
+        }
+    }
+}
+
+fn object<'a>(value: &'a Value, field: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
+    value.get(field).and_then(Value::as_object).into_iter().flatten()
+}
+
+fn array<'a>(value: &'a Value, field: &str) -> &'a [Value] {
+    value.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn string<'a>(value: &'a Value, field: &str) -> &'a str {
+    value.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn strings(value: &Value, field: &str) -> Vec<String> {
+    array(value, field).iter().map(|v| v.as_str().unwrap_or_default().to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests;
