@@ -106,9 +106,12 @@ fn container(container: &mut Value) {
 }
 
 fn probe(probe: &mut Value) {
-    for (key, value) in
-        [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)]
-    {
+    for (key, value) in [
+        ("timeoutSeconds", 1),
+        ("periodSeconds", 10),
+        ("successThreshold", 1),
+        ("failureThreshold", 3),
+    ] {
         if int(probe, key).unwrap_or_default() == 0 {
             set(probe, key, Some(json!(value)));
         }
@@ -162,9 +165,9 @@ fn host_ports(container: &mut Value) {
 }
 
 fn volume(volume: &mut Value) {
-    let sourceless = volume.as_object().is_some_and(|fields| {
-        fields.iter().all(|(name, value)| name == "name" || value.is_null())
-    });
+    let sourceless = volume
+        .as_object()
+        .is_some_and(|fields| fields.iter().all(|(name, value)| name == "name" || value.is_null()));
     if sourceless {
         set(volume, "emptyDir", Some(json!({})));
     }
@@ -172,8 +175,8 @@ fn volume(volume: &mut Value) {
         let Some(source) = volume.get_mut(source) else { continue };
         for (field, value) in defaults {
             match value {
-                Value::String(words) if !words.is_empty() => if_empty(source, field, words),
-                value => if_absent(source, field, value.clone()),
+                Value::String(words) if !words.is_empty() => if_empty(source, field, &words),
+                value => if_absent(source, field, value),
             }
         }
     }
@@ -343,7 +346,10 @@ mod tests {
         }]}});
         pod(&mut got);
         let container = &got["spec"]["containers"][0];
-        assert_eq!(container["ports"], json!([{"containerPort": 80, "hostPort": 80, "protocol": "TCP"}]));
+        assert_eq!(
+            container["ports"],
+            json!([{"containerPort": 80, "hostPort": 80, "protocol": "TCP"}])
+        );
         assert_eq!(container["resources"]["requests"], json!({"cpu": "500m", "memory": "1Gi"}));
         assert_eq!(container["env"][0]["valueFrom"]["fieldRef"]["apiVersion"], "v1");
         assert_eq!(

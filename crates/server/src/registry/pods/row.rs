@@ -3,18 +3,16 @@
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use windlass_api::age::age;
 
-use super::age;
-use super::read::{
-    below, flag, int, list, metadata, optional_flag, part, spec, status, text,
-};
+use super::read::{below, flag, int, list, metadata, optional_flag, part, spec, status, text};
 
 /// The cells: name, readiness, status, restarts, age; then address, node, nominated node, gates.
 pub fn row(pod: &Value, now: OffsetDateTime) -> Vec<Value> {
     let seen = Summary::of(pod);
     let restarts = match seen.restarted {
         Some(when) if seen.restarts != 0 => {
-            format!("{} ({} ago)", seen.restarts, age::since(&stamp(when), now))
+            format!("{} ({} ago)", seen.restarts, age(&stamp(when), now))
         }
         _ => seen.restarts.to_string(),
     };
@@ -23,7 +21,7 @@ pub fn row(pod: &Value, now: OffsetDateTime) -> Vec<Value> {
         json!(format!("{}/{}", seen.ready, seen.total)),
         json!(seen.reason),
         json!(restarts),
-        json!(age::since(text(metadata(pod), "creationTimestamp"), now)),
+        json!(age(text(metadata(pod), "creationTimestamp"), now)),
         or_none(list(status(pod), "podIPs").first().map_or("", |ip| text(ip, "ip"))),
         or_none(text(spec(pod), "nodeName")),
         or_none(text(status(pod), "nominatedNodeName")),

@@ -3,7 +3,7 @@
 mod affinity;
 mod containers;
 mod env;
-mod go_json;
+pub mod go_json;
 mod handlers;
 mod mounts;
 mod paths;
@@ -19,11 +19,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use windlass_api::field::{Errors, Path};
+use windlass_api::meta::validate_labels;
 use windlass_api::names;
 
 use super::read::{
     annotation, entries, flag, int, list, metadata, optional_flag, optional_text, part, spec, text,
 };
+pub use resources::quantity;
+pub use scheduling::taint_effect;
 pub use status::{ephemeral_containers, resize, status};
 pub use update::update;
 
@@ -81,10 +84,8 @@ fn annotations(pod: &Value, errors: &mut Errors) {
         }
         let known = matches!(profile, "" | "runtime/default" | "unconfined");
         if !known && !profile.starts_with("localhost/") {
-            let detail = format!(
-                "invalid AppArmor profile name: {}",
-                windlass_api::field::quote(profile)
-            );
+            let detail =
+                format!("invalid AppArmor profile name: {}", windlass_api::field::quote(profile));
             errors.invalid_str(&path.key(key), profile, &detail);
         }
     }
@@ -278,10 +279,8 @@ fn label_name(path: &Path, key: &str, errors: &mut Errors) {
 
 /// A map of labels in `field` of `object`.
 fn labels(path: &Path, object: &Value, field: &str, errors: &mut Errors) {
-    for (key, value) in entries(object, field) {
-        label_name(path, key, errors);
-        let value = value.as_str().unwrap_or_default();
-        say(path, value, names::label_value(value), errors);
+    if let Some(labels) = part(object, field) {
+        validate_labels(path, labels, errors);
     }
 }
 

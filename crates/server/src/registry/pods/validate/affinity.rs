@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 use windlass_api::field::{Errors, Path};
-use windlass_api::{names, selector};
+use windlass_api::names;
+use windlass_api::selector::labels;
 
 use super::super::read::{int, list, part, text, texts};
 use super::{label_name, say};
@@ -121,7 +122,7 @@ fn field_rule(rule: &Value, path: &Path, errors: &mut Errors) {
 fn pod_term(term: &Value, path: &Path, errors: &mut Errors) {
     for field in ["labelSelector", "namespaceSelector"] {
         if let Some(labels) = part(term, field) {
-            selector::validate_label_selector(&path.child(field), labels, errors);
+            labels::validate_label_selector(&path.child(field), labels, errors);
         }
     }
     for namespace in texts(term, "namespaces") {

@@ -7,7 +7,9 @@ use windlass_api::field::{Errors, Path};
 use windlass_api::names;
 
 use super::super::read::{flag, int, list, optional_text, part, text};
-use super::{Context, env, handlers, in_range, mounts, one_of, required_name, resources, say, security};
+use super::{
+    Context, env, handlers, in_range, mounts, one_of, required_name, resources, say, security,
+};
 
 /// The containers proper; there must be one.
 pub fn regular(spec: &Value, context: &Context, path: &Path, errors: &mut Errors) {

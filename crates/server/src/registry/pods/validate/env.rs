@@ -188,12 +188,14 @@ fn unconvertible(version: &str, field: &str) -> Option<String> {
     }
     if let Some((whole, _)) = subscripted(field) {
         let mapped = matches!(whole, "metadata.annotations" | "metadata.labels");
-        return (!mapped)
-            .then(|| format!("field label does not support subscript: {field}"));
+        return (!mapped).then(|| format!("field label does not support subscript: {field}"));
     }
     let known = VARIABLE_FIELDS.contains(&field)
         || FILE_FIELDS.contains(&field)
-        || matches!(field, "spec.restartPolicy" | "spec.schedulerName" | "status.phase" | "spec.host");
+        || matches!(
+            field,
+            "spec.restartPolicy" | "spec.schedulerName" | "status.phase" | "spec.host"
+        );
     (!known).then(|| format!("field label not supported: {field}"))
 }
 
@@ -206,8 +208,8 @@ fn subscripted(field: &str) -> Option<(&str, &str)> {
 
 fn resource_ref(reference: &Value, in_volume: bool, path: &Path, errors: &mut Errors) {
     let resource = text(reference, "resource");
-    let huge = resource.starts_with("limits.hugepages-")
-        || resource.starts_with("requests.hugepages-");
+    let huge =
+        resource.starts_with("limits.hugepages-") || resource.starts_with("requests.hugepages-");
     if in_volume && text(reference, "containerName").is_empty() {
         errors.required(&path.child("containerName"), "");
     } else if resource.is_empty() {
@@ -219,9 +221,8 @@ fn resource_ref(reference: &Value, in_volume: bool, path: &Path, errors: &mut Er
     if matches!(divisor, "" | "0") {
         return;
     }
-    let by_size = [
-        "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei",
-    ];
+    let by_size =
+        ["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
     let of_what = match resource.split_once('.').map_or("", |(_, name)| name) {
         "cpu" if !matches!(divisor, "1" | "1m") => {
             let detail = "only divisor's values 1m and 1 are supported with the cpu resource";

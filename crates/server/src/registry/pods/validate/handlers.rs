@@ -60,13 +60,7 @@ fn probe(name: &str, probe: &Value, grace: Option<i64>, path: &Path, errors: &mu
 }
 
 /// One action of the `kinds` that its place allows: the first counts, every other is one too many.
-fn handler(
-    action: &Value,
-    kinds: &[&str],
-    grace: Option<i64>,
-    path: &Path,
-    errors: &mut Errors,
-) {
+fn handler(action: &Value, kinds: &[&str], grace: Option<i64>, path: &Path, errors: &mut Errors) {
     let mut seen = false;
     for kind in kinds {
         let Some(action) = part(action, kind) else { continue };
@@ -100,8 +94,7 @@ fn http_get(get: &Value, path: &Path, errors: &mut Errors) {
     }
     for header in list(get, "httpHeaders") {
         let name = text(header, "name");
-        let good = !name.is_empty()
-            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        let good = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
         if !good {
             let words = names::regex_error(
                 "a valid HTTP header must consist of alphanumeric characters or '-'",
@@ -128,9 +121,8 @@ fn sleep(sleep: &Value, grace: Option<i64>, path: &Path, errors: &mut Errors) {
     let seconds = int(sleep, "seconds").unwrap_or_default();
     let Some(grace) = grace else { return };
     if seconds < 0 || seconds > grace {
-        let detail = format!(
-            "must be non-negative and less than terminationGracePeriodSeconds ({grace})"
-        );
+        let detail =
+            format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
         errors.invalid(path, &seconds.into(), &detail);
     }
 }

@@ -85,8 +85,7 @@ fn recursive_read_only(mount: &Value, path: &Path, errors: &mut Errors) {
                 errors.forbidden(path, "may only be specified when readOnly is true");
             }
             if !matches!(optional_text(mount, "mountPropagation"), None | Some("None")) {
-                let detail =
-                    "may only be specified when mountPropagation is None or not specified";
+                let detail = "may only be specified when mountPropagation is None or not specified";
                 errors.forbidden(path, detail);
             }
         }

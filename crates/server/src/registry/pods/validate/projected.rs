@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use windlass_api::field::{Errors, Path};
+use windlass_api::names;
+use windlass_api::selector::labels;
 use windlass_api::signer_name::{SignerName, is_kubernetes, trust_bundle_name_rule};
-use windlass_api::{names, selector};
 
 use super::super::read::{entries, int, list, optional_text, part, text};
 use super::{env, go_json, paths};
@@ -180,7 +181,7 @@ fn bundles_by_signer(bundle: &Value, signer: &str, path: &Path, errors: &mut Err
     }
     SignerName::parse(&at, signer, errors);
     if let Some(labels) = part(bundle, "labelSelector") {
-        selector::validate_label_selector(&path.child("labelSelector"), labels, errors);
+        labels::validate_label_selector(&path.child("labelSelector"), labels, errors);
     }
 }
 

@@ -35,12 +35,7 @@ const STANDARD: [&str; 20] = [
 ];
 
 /// The resources of a container.
-pub fn of_container(
-    resources: &Value,
-    claims: &BTreeSet<&str>,
-    path: &Path,
-    errors: &mut Errors,
-) {
+pub fn of_container(resources: &Value, claims: &BTreeSet<&str>, path: &Path, errors: &mut Errors) {
     requirements(resources, container_resource, path, errors);
     claim_names(resources, claims, &path.child("claims"), errors);
 }
@@ -94,7 +89,9 @@ pub fn pod_claims(claims: &[Value], path: &Path, errors: &mut Errors) {
         let detail = match given.len() {
             0 => "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`",
             1 => "",
-            _ => "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified",
+            _ => {
+                "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+            }
         };
         if !detail.is_empty() {
             errors.invalid_shown(&at, &shown_claim(claim), detail);
@@ -245,9 +242,8 @@ fn resource(name: &str, path: &Path, errors: &mut Errors) {
     let broken = names::qualified_name(name);
     let well_formed = broken.is_empty();
     say(path, name, broken, errors);
-    let standard = STANDARD.contains(&name)
-        || is_huge_pages(name)
-        || name.starts_with("requests.hugepages-");
+    let standard =
+        STANDARD.contains(&name) || is_huge_pages(name) || name.starts_with("requests.hugepages-");
     if well_formed && !name.contains('/') && !standard {
         errors.invalid_str(path, name, "must be a standard resource type or fully qualified");
     }

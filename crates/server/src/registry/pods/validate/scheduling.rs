@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use windlass_api::field::{Errors, Path};
-use windlass_api::{names, selector};
+use windlass_api::names;
+use windlass_api::selector::labels;
 
 use super::super::read::{int, list, optional_text, part, text, texts};
 use super::{label_name, say};
@@ -162,7 +163,8 @@ pub fn spread(spec: &Value, path: &Path, errors: &mut Errors) {
         if skew <= 0 {
             errors.invalid(&at.child("maxSkew"), &skew.into(), "must be greater than zero");
         }
-        let (key, action) = (text(constraint, "topologyKey"), text(constraint, "whenUnsatisfiable"));
+        let (key, action) =
+            (text(constraint, "topologyKey"), text(constraint, "whenUnsatisfiable"));
         if key.is_empty() {
             errors.required(&at.child("topologyKey"), "can not be empty");
         }
@@ -187,7 +189,7 @@ pub fn spread(spec: &Value, path: &Path, errors: &mut Errors) {
         }
         match_label_keys(constraint, &at.child("matchLabelKeys"), errors);
         if let Some(labels) = part(constraint, "labelSelector") {
-            selector::validate_label_selector(&at.child("labelSelector"), labels, errors);
+            labels::validate_label_selector(&at.child("labelSelector"), labels, errors);
         }
     }
 }

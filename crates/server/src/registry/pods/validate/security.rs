@@ -5,9 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use windlass_api::field::{Errors, Path};
 
-use super::super::read::{
-    flag, int, list, optional_flag, optional_text, part, text, texts,
-};
+use super::super::read::{flag, int, list, optional_flag, optional_text, part, text, texts};
 use super::{Context, in_range, paths};
 
 const MAX_ID: i64 = i32::MAX as i64;
@@ -192,8 +190,9 @@ fn sysctls(spec: &Value, context: &Value, path: &Path, errors: &mut Errors) {
         }
         seen.insert(name);
         let dotted = name.replace('/', ".");
-        let of_ipc = ["kernel.shm", "kernel.msg", "fs.mqueue."].iter().any(|p| dotted.starts_with(p))
-            || dotted == "kernel.sem";
+        let of_ipc =
+            ["kernel.shm", "kernel.msg", "fs.mqueue."].iter().any(|p| dotted.starts_with(p))
+                || dotted == "kernel.sem";
         if flag(spec, "hostNetwork") && dotted.starts_with("net.") {
             errors.invalid_str(&at, name, "may not be specified when 'hostNetwork' is true");
         } else if flag(spec, "hostIPC") && of_ipc {
@@ -204,9 +203,8 @@ fn sysctls(spec: &Value, context: &Value, path: &Path, errors: &mut Errors) {
 
 fn is_sysctl(name: &str) -> bool {
     name.split(['.', '/']).all(|segment| {
-        let outer = |b: Option<&u8>| {
-            b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
-        };
+        let outer =
+            |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
         let bytes = segment.as_bytes();
         outer(bytes.first())
             && outer(bytes.last())

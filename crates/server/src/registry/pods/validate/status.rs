@@ -156,7 +156,8 @@ pub fn ephemeral_containers(new: &Value, old: &Value, errors: &mut Errors) {
             Some(after) if after != before => "changed",
             Some(_) => continue,
         };
-        errors.forbidden(&path, &format!("existing ephemeral containers {name} may not be {what}\n"));
+        errors
+            .forbidden(&path, &format!("existing ephemeral containers {name} may not be {what}\n"));
     }
 }
 
@@ -200,9 +201,7 @@ fn resized_container(new: &Value, old: &Value, path: &Path, errors: &mut Errors)
         text(policy, "resourceName") == "memory"
             && text(policy, "restartPolicy") == "RestartContainer"
     });
-    let memory = |container: &Value| {
-        container.pointer("/resources/limits/memory").map(Amount::of)
-    };
+    let memory = |container: &Value| container.pointer("/resources/limits/memory").map(Amount::of);
     if let (Some(now), Some(before)) = (memory(new), memory(old))
         && now < before
         && !restarts

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use windlass_api::field::{Errors, Path};
 
-use super::super::read::{
-    entries, int, list, list_mut, metadata, part, restore, set, spec, text,
-};
+use super::super::read::{entries, int, list, list_mut, metadata, part, restore, set, spec, text};
 use super::{APPARMOR_PREFIX, MIRROR, annotations, metadata_and_spec, scheduling};
 
 const IMMUTABLE: &str = "pod updates may not change fields other than \
@@ -123,7 +121,8 @@ fn removed_gates(new: &Value, old: &Value, path: &Path, errors: &mut Errors) {
     for (index, gate) in list(new, "schedulingGates").iter().enumerate() {
         let name = text(gate, "name");
         if !known.contains(&name) {
-            let detail = format!("only deletion is allowed, but found new scheduling gate '{name}'");
+            let detail =
+                format!("only deletion is allowed, but found new scheduling gate '{name}'");
             errors.forbidden(&path.index(index).child("name"), &detail);
         }
     }
@@ -149,9 +148,9 @@ fn without_mutable_fields(new: &Value, old: &Value) -> Value {
 
 /// While gates keep it from being scheduled, a pod may become choosier about nodes.
 fn gated(rest: &mut Value, old: &Value, path: &Path, errors: &mut Errors) {
-    let kept = entries(old, "nodeSelector")
-        .into_iter()
-        .all(|(key, value)| rest.pointer("/nodeSelector").and_then(|all| all.get(key)) == Some(value));
+    let kept = entries(old, "nodeSelector").into_iter().all(|(key, value)| {
+        rest.pointer("/nodeSelector").and_then(|all| all.get(key)) == Some(value)
+    });
     if !kept {
         let shown = part(rest, "nodeSelector").cloned().unwrap_or_default();
         let detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
@@ -180,9 +179,8 @@ fn node_affinity_additions(new: &Value, old: &Value, path: &Path, errors: &mut E
         affinity.pointer(TERMS).and_then(Value::as_array).cloned().unwrap_or_default()
     };
     let (new, old) = (terms(new), terms(old));
-    let at = path
-        .child("requiredDuringSchedulingIgnoredDuringExecution")
-        .child("nodeSelectorTerms");
+    let at =
+        path.child("requiredDuringSchedulingIgnoredDuringExecution").child("nodeSelectorTerms");
     if !old.is_empty() && new.len() != old.len() {
         let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
         return errors.invalid(&at, &new.into(), detail);

@@ -1,16 +1,14 @@
 //! The volumes of a pod: each named once, each with exactly one source.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
 use serde_json::Value;
 use windlass_api::field::{Errors, Path};
-use windlass_api::{names, selector};
+use windlass_api::names;
+use windlass_api::selector::labels;
 
 use super::super::amount::Amount;
-use super::super::read::{
-    entries, flag, int, list, optional_text, part, text, texts,
-};
+use super::super::read::{entries, flag, int, list, optional_text, part, text, texts};
 use super::{env, one_of, paths, projected, required, required_name, say};
 
 /// Checks all volumes; the valid ones, by name.
@@ -461,7 +459,7 @@ fn claim(spec: &Value, path: &Path, errors: &mut Errors) {
         errors.required(&at, "at least 1 access mode is required");
     }
     if let Some(labels) = part(spec, "selector") {
-        selector::validate_label_selector(&path.child("selector"), labels, errors);
+        labels::validate_label_selector(&path.child("selector"), labels, errors);
     }
     for mode in modes.iter().filter(|mode| !MODES.contains(mode)) {
         errors.not_supported(&at, mode, &MODES);
@@ -485,9 +483,4 @@ fn claim(spec: &Value, path: &Path, errors: &mut Errors) {
     {
         errors.not_supported(&path.child("volumeMode"), mode, &["Block", "Filesystem"]);
     }
-}
-
-/// Whether `texts` are addresses of both families.
-pub fn are_both_families(addresses: &[IpAddr]) -> bool {
-    addresses.iter().any(IpAddr::is_ipv4) && addresses.iter().any(IpAddr::is_ipv6)
 }
