@@ -19,14 +19,17 @@
 pub mod body;
 pub mod cache;
 pub mod chain;
+pub mod discovery;
 pub mod documents;
 pub mod error;
+pub mod features;
 pub mod health;
 pub mod limits;
 pub mod listen;
 pub mod local;
 pub mod metrics;
 pub mod object;
+pub mod openapi;
 pub mod peer;
 pub mod registry;
 pub mod request;

@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use crate::registry::kind::{Kind, Served};
+use crate::registry::kind::{Kind, Selectable, Served};
 
 /// One version of one object.
 #[derive(Debug)]
@@ -229,13 +229,13 @@ fn parts(kind: &Kind, stored: &[u8]) -> Result<Parts, serde_json::Error> {
     let value: Value = serde_json::from_slice(stored)?;
     let labels = value["metadata"]["labels"].as_object().into_iter().flatten();
     let labels = labels.map(|(k, v)| (k.as_str().into(), v.as_str().unwrap_or("").into()));
-    let fields = kind.selectable.iter().map(|s| selected(&value, s.at).into());
+    let fields = kind.selectable.iter().map(|s| selected(&value, s).into());
     Ok((labels.collect(), fields.collect()))
 }
 
-fn selected(value: &Value, at: &[&str]) -> String {
-    match at.iter().find_map(|pointer| value.pointer(pointer)) {
-        None | Some(Value::Null) => String::new(),
+fn selected(value: &Value, by: &Selectable) -> String {
+    match by.at.iter().find_map(|pointer| value.pointer(pointer)) {
+        None | Some(Value::Null) => by.absent.to_owned(),
         Some(Value::String(text)) => text.clone(),
         Some(other) => other.to_string(),
     }

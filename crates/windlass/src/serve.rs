@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use windlass_server::features::Features;
 use windlass_server::local::Local;
 use windlass_server::registry;
 use windlass_server::server::{Server, Setup, start, system_clock};
@@ -41,8 +42,8 @@ pub struct Settings {
     pub feature_gates: Vec<FeatureGate>,
     /// How long requests may go on after SIGTERM.
     pub shutdown_grace: Duration,
-    /// What runs beside the server in the same process, in `up`.
-    pub companions: Option<Companions>,
+    /// Whether the controllers run beside the server in the same process, as in `up`.
+    pub controllers: bool,
     /// The data directory; holding it keeps others out of it.
     pub data: DataDir,
 }
@@ -63,13 +64,6 @@ pub struct ServiceAccountKeys {
     pub signing: PathBuf,
     /// The keys that verify; may be public or private.
     pub verifying: Vec<PathBuf>,
-}
-
-/// The parts that run in the server's process, in `up`.
-#[derive(Debug)]
-pub struct Companions {
-    /// The name of this machine as a node, if it is to be one.
-    pub node_name: Option<String>,
 }
 
 /// Who tokens say issued them, as in Kubernetes by default.
@@ -100,7 +94,7 @@ async fn run(settings: Settings) -> Result<()> {
         settings.shutdown_grace,
     );
     let serving = tokio::spawn(serving);
-    let controllers = settings.companions.as_ref().map(|_| controllers(&server, shutdown.clone()));
+    let controllers = settings.controllers.then(|| controllers(&server, shutdown.clone()));
     announce(&settings.data);
     let ended = until_told(&store).await;
     tracing::info!("shutting down");
@@ -126,6 +120,7 @@ async fn assemble(
         kinds: registry::KINDS,
         authenticator,
         tokens: Some(TokenSigner::new(key, ISSUER)?),
+        features: features(&settings.feature_gates)?,
         clock: system_clock(),
         shutdown,
         metrics: vec![Box::new(windlass_controllers::metrics)],
@@ -134,6 +129,14 @@ async fn assemble(
     let tls = Arc::new(arc_swap::ArcSwap::from_pointee(tls));
     reload::keep_current(settings, server.clone(), tls.clone());
     Ok((server, tls))
+}
+
+fn features(gates: &[FeatureGate]) -> Result<Features> {
+    let mut features = Features::default();
+    for gate in gates {
+        features.set(&gate.name, gate.enabled).context("--feature-gates")?;
+    }
+    Ok(features)
 }
 
 /// Runs the controllers on the server's own service.
@@ -154,11 +157,18 @@ fn announce(data: &DataDir) {
 
 /// Waits for SIGTERM, SIGINT or the store's end.
 async fn until_told(store: &Arc<dyn Store>) -> Result<()> {
+    tokio::select! {
+        told = signalled() => told,
+        error = store.failed() => Err(error).context("the store cannot go on"),
+    }
+}
+
+/// Waits for SIGTERM or SIGINT.
+pub async fn signalled() -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
-        error = store.failed() => Err(error).context("the store cannot go on"),
     }
 }

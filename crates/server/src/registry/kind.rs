@@ -29,7 +29,7 @@ pub struct Kind {
     pub name_rule: NameRule,
     /// Field selectors beyond `metadata.name` (and `metadata.namespace` for namespaced kinds):
     /// the label a client writes and where the value stands (JSON pointer). Several pointers:
-    /// the first one present. Absent values select as the empty string.
+    /// the first one present.
     pub selectable: &'static [Selectable],
     /// Table columns; empty means Name and Created At.
     pub columns: &'static [Column],
@@ -151,6 +151,8 @@ pub struct Selectable {
     pub label: &'static str,
     /// JSON pointers to the value, tried in order.
     pub at: &'static [&'static str],
+    /// What an object without the field is selected by (`false` for flags).
+    pub absent: &'static str,
 }
 
 /// A column of a kind's table.

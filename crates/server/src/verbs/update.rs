@@ -279,6 +279,7 @@ fn desired_changed(new: &Value, old: &Value) -> bool {
 fn validate(call: &Call<'_>, old: &Value, new: &Value) -> Result<(), Error> {
     let mut errors = Errors::new();
     meta::validate_object_meta_update(&new["metadata"], &old["metadata"], &mut errors);
+    meta::validate_finalizer_names(&new["metadata"], &mut errors);
     match action(call)? {
         None => (call.kind.validate_update)(new, old, &mut errors),
         Some(Action::View { validate_update, .. }) => validate_update(new, old, &mut errors),
