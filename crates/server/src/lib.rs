@@ -1,3 +1,5 @@
 //! The API server.
 
+pub mod discovery;
+pub mod openapi;
 pub mod registry;
