@@ -190,6 +190,7 @@ fn refuse_remains(dir: &Path) -> Result<(), Error> {
 
 fn open_verified(dir: &Path, path: &Path, conn: &Connection) -> Result<Contents, Error> {
     schema::recognise(path, conn)?;
+    schema::refuse_read_only(path, conn)?;
     schema::use_wal(path, conn)?;
     let contents = schema::verify(path, conn)?;
     match watermark::read(dir) {

@@ -53,7 +53,7 @@ pub fn check(dir: &Path) -> Result<Report, Error> {
 
 /// Checks a database file, for example a backup.
 pub fn check_file(path: &Path) -> Result<Report, Error> {
-    let conn = connect(path, Access::Read)?;
+    let conn = connect(path, Access::Inspect)?;
     let tx = conn.unchecked_transaction().on(path)?;
     let report = inspect(path, &tx)?;
     drop(tx);
@@ -68,7 +68,7 @@ pub fn backup(dir: &Path, file: &Path) -> Result<Report, Error> {
     }
     let unfinished = partial(file);
     let source_path = db_path(dir);
-    let source = connect(&source_path, Access::Read)?;
+    let source = connect(&source_path, Access::Inspect)?;
     schema::recognise(&source_path, &source)?;
     copy(&source_path, &source, &unfinished)?;
     let report = check_file(&unfinished)?;
@@ -90,7 +90,7 @@ pub fn restore(file: &Path, dir: &Path) -> Result<Report, Error> {
     }
     let path = db_path(dir);
     let unfinished = partial(&path);
-    let source = connect(file, Access::Read)?;
+    let source = connect(file, Access::Inspect)?;
     copy(file, &source, &unfinished)?;
     let mut conn = connect(&unfinished, Access::Write)?;
     super::retention::raise_floor(&unfinished, &mut conn, saved.revision + RESTORE_JUMP)?;

@@ -11,6 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::failure::OnPath;
@@ -66,7 +67,9 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 pub(super) enum Access {
     /// Changing the database.
     Write,
-    /// Reading it, never changing it, not even by tidying up at the end.
+    /// Looking at all of it, also at what is wrong with it, and leaving it as it is.
+    Inspect,
+    /// Reading it.
     Read,
 }
 
@@ -74,7 +77,7 @@ pub(super) enum Access {
 pub(super) fn connect(path: &Path, access: Access) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_NO_MUTEX
         | match access {
-            Access::Write => OpenFlags::SQLITE_OPEN_READ_WRITE,
+            Access::Write | Access::Inspect => OpenFlags::SQLITE_OPEN_READ_WRITE,
             Access::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
         };
     let conn = Connection::open_with_flags(path, flags).on(path)?;
@@ -82,8 +85,12 @@ pub(super) fn connect(path: &Path, access: Access) -> Result<Connection, Error> 
     conn.set_prepared_statement_cache_capacity(32);
     let cache_kib = match access {
         Access::Write => 16 << 10,
-        Access::Read => 4 << 10,
+        Access::Inspect | Access::Read => 4 << 10,
     };
+    if access == Access::Inspect {
+        // Who closes a database last moves its log into it, unless told not to.
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).on(path)?;
+    }
     // Both fullfsync settings only matter on macOS, where fsync alone does not reach the disk.
     conn.execute_batch(&format!(
         "PRAGMA synchronous = FULL;
@@ -224,6 +231,7 @@ pub(super) fn recognise(path: &Path, conn: &Connection) -> Result<(), Error> {
     }
     let format: Option<i64> =
         conn.query_row("SELECT format FROM meta", [], |row| row.get(0)).optional().on(path)?;
+    refuse_foreign_header(path, conn)?;
     match format {
         None => return Err(corrupt("its meta table is empty".to_owned())),
         Some(FORMAT) => {}
@@ -243,6 +251,25 @@ pub(super) fn recognise(path: &Path, conn: &Connection) -> Result<(), Error> {
     let expected = OBJECTS.iter().map(|(name, sql)| (*name, *sql));
     if !found.iter().map(|(name, sql)| (name.as_str(), sql.as_str())).eq(expected) {
         return Err(corrupt("its tables are not those of a store".to_owned()));
+    }
+    Ok(())
+}
+
+/// Refuses a file that can be read but not written, while nothing depends on it yet.
+pub(super) fn refuse_read_only(path: &Path, conn: &Connection) -> Result<(), Error> {
+    if conn.is_readonly(rusqlite::MAIN_DB).on(path)? {
+        let what = "it cannot be written".to_owned();
+        return Err(Error::Unavailable { path: path.to_owned(), what });
+    }
+    Ok(())
+}
+
+/// Refuses a file that SQLite will not write although it may: its header was changed.
+fn refuse_foreign_header(path: &Path, conn: &Connection) -> Result<(), Error> {
+    let permitted = rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
+    if permitted && conn.is_readonly(rusqlite::MAIN_DB).on(path)? {
+        let what = "its header asks for a format that cannot be written".to_owned();
+        return Err(Error::Corrupt { path: path.to_owned(), what });
     }
     Ok(())
 }
