@@ -8,7 +8,7 @@ use rusqlite::backup::{Backup, StepResult};
 
 use super::failure::OnPath;
 use super::schema::{self, Access, Meta, begin_file, connect, db_path, partial, publish};
-use super::watermark;
+use super::{verify, watermark};
 use crate::{Error, Revision};
 
 /// How far a restored store's revision lies above the one in its backup.
@@ -45,7 +45,7 @@ pub fn check(dir: &Path) -> Result<Report, Error> {
     let report = check_file(&db_path(dir))?;
     match noted {
         Some(noted) if noted > report.revision => {
-            Err(schema::behind(&report.path, report.revision, noted))
+            Err(verify::behind(&report.path, report.revision, noted))
         }
         _ => Ok(report),
     }
@@ -102,16 +102,16 @@ pub fn restore(file: &Path, dir: &Path) -> Result<Report, Error> {
 
 fn inspect(path: &Path, conn: &Connection) -> Result<Report, Error> {
     schema::recognise(path, conn)?;
-    let contents = schema::verify(path, conn)?;
+    let contents = verify::verify(path, conn)?;
     let meta = Meta::read(path, conn)?;
-    schema::verify_links(path, conn, meta.floor)?;
+    verify::verify_links(path, conn, meta.floor)?;
     Ok(Report {
         path: path.to_owned(),
         store: meta.store,
         format: schema::FORMAT,
         revision: contents.revision,
         floor: meta.floor,
-        keys: schema::count_keys(path, conn)?,
+        keys: verify::count_keys(path, conn)?,
         records: contents.records,
         bytes: contents.bytes,
     })
