@@ -162,6 +162,18 @@ impl Errors {
         self.push(path, CauseType::FieldValueDuplicate, text);
     }
 
+    /// The value stands twice and is shown as `shown`, as it stands; `detail` may be empty.
+    pub fn duplicate_shown(&mut self, path: &Path, shown: &str, detail: &str) {
+        let text = format!("Duplicate value: {shown}");
+        self.push(path, CauseType::FieldValueDuplicate, with_detail(&text, detail));
+    }
+
+    /// The value names something that is not there, and `detail` says where it should be.
+    pub fn not_found_because(&mut self, path: &Path, value: &str, detail: &str) {
+        let text = format!("Not found: {}", quote(value));
+        self.push(path, CauseType::FieldValueNotFound, with_detail(&text, detail));
+    }
+
     /// The value names something that is not there.
     pub fn not_found(&mut self, path: &Path, value: &str) {
         let text = format!("Not found: {}", quote(value));

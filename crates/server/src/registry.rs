@@ -2,20 +2,45 @@
 
 pub mod cells;
 pub mod configmaps;
+pub mod csidrivers;
+pub mod csinodes;
 pub mod events;
 pub mod kind;
 pub mod leases;
 pub mod namespaces;
+pub mod nodes;
 pub mod parts;
+pub mod persistentvolumeclaims;
+pub mod persistentvolumes;
+pub mod pods;
+pub mod resourceslices;
+pub mod runtimeclasses;
 pub mod secrets;
 pub mod serviceaccounts;
+pub mod services;
 
 use std::collections::BTreeMap;
 
 use kind::{Kind, Served};
 
 /// Every kind the server knows.
-pub const KINDS: &[&Kind] = &[];
+pub static KINDS: &[&Kind] = &[
+    &configmaps::KIND,
+    &events::KIND,
+    &namespaces::KIND,
+    &nodes::KIND,
+    &persistentvolumeclaims::KIND,
+    &persistentvolumes::KIND,
+    &pods::KIND,
+    &secrets::KIND,
+    &serviceaccounts::KIND,
+    &services::KIND,
+    &leases::KIND,
+    &runtimeclasses::KIND,
+    &csidrivers::KIND,
+    &csinodes::KIND,
+    &resourceslices::KIND,
+];
 
 /// Looks up kinds by path and by name.
 pub struct Registry {

@@ -38,7 +38,7 @@ pub const KIND: Kind = Kind {
         },
     ],
     name_rule: dns1123_label_rule,
-    selectable: &[Selectable { label: "status.phase", at: &["/status/phase"] }],
+    selectable: &[Selectable { label: "status.phase", at: &["/status/phase"], absent: "" }],
     columns: &[cells::NAME, cells::column("Status", "The status of the namespace"), cells::AGE],
     row: |object, now| {
         vec![cells::name(object), text(object, "/status/phase").into(), cells::age(object, now)]
@@ -59,6 +59,11 @@ pub const KIND: Kind = Kind {
     },
     validate_create: |object, errors| validate_finalizers(object, |path, _| path.clone(), errors),
     validate_update: |new, _, errors| validate_finalizers(new, |path, _| path.clone(), errors),
+    prepare_delete: |object| {
+        part(object, "status").insert("phase".into(), "Terminating".into());
+    },
+    // Its contents go first; who empties it takes the finalizer away.
+    may_vanish: |object| super::parts::list(object, "/spec/finalizers").is_empty(),
     ..Kind::DEFAULT
 };
 

@@ -22,7 +22,7 @@ pub const KIND: Kind = Kind {
         type_name: "io.k8s.api.core.v1.Secret",
         convert: None,
     }],
-    selectable: &[Selectable { label: "type", at: &["/type"] }],
+    selectable: &[Selectable { label: "type", at: &["/type"], absent: "" }],
     columns: &[
         cells::NAME,
         cells::column(
@@ -108,22 +108,15 @@ fn validate_type(object: &Value, errors: &mut Errors) {
         }
         "kubernetes.io/dockercfg" => validate_docker(object, ".dockercfg", errors),
         "kubernetes.io/dockerconfigjson" => validate_docker(object, ".dockerconfigjson", errors),
-        "kubernetes.io/basic-auth" => {
-            if data("username").is_none() && data("password").is_none() {
-                require(&["username", "password"]);
-            }
+        "kubernetes.io/basic-auth" if data("username").or(data("password")).is_none() => {
+            require(&["username", "password"]);
         }
-        "kubernetes.io/ssh-auth" => {
-            let key = data("ssh-privatekey").and_then(Value::as_str);
-            if key.unwrap_or_default().is_empty() {
-                require(&["ssh-privatekey"]);
-            }
+        "kubernetes.io/ssh-auth" if data("ssh-privatekey").is_none_or(|key| key == "") => {
+            require(&["ssh-privatekey"]);
         }
         "kubernetes.io/tls" => {
-            for key in ["tls.crt", "tls.key"] {
-                if data(key).is_none() {
-                    require(&[key]);
-                }
+            for key in ["tls.crt", "tls.key"].into_iter().filter(|key| data(key).is_none()) {
+                require(&[key]);
             }
         }
         _ => {}

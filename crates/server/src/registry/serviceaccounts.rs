@@ -48,6 +48,7 @@ pub const KIND: Kind = Kind {
     },
     prepare_create: keep_names,
     prepare_update: |new, _| keep_names(new),
+    returns_deleted: true,
     ..Kind::DEFAULT
 };
 

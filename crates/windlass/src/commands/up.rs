@@ -1,0 +1,31 @@
+//! `windlass up`: everything in one process.
+
+use anyhow::Result;
+
+use super::data_dir;
+use crate::cli::UpArgs;
+use crate::serve::{self, ServiceAccountKeys, Settings, TlsFiles};
+
+/// Serves until told to stop.
+pub fn run(arguments: UpArgs) -> Result<()> {
+    if let Some(name) = arguments.node_name {
+        tracing::warn!(name, "this version has no node agent; the machine does not become a node");
+    }
+    let (listener, data) = data_dir::open(&arguments.serve, true)?;
+    let layout = &data.layout;
+    serve::serve(Settings {
+        listener,
+        store: layout.store(),
+        tls: TlsFiles { certificate: layout.pki("server.crt"), key: layout.pki("server.key") },
+        client_ca: layout.pki("client-ca.crt"),
+        token_auth_file: arguments.serve.token_auth_file,
+        service_account_keys: ServiceAccountKeys {
+            signing: layout.pki("sa.key"),
+            verifying: vec![layout.pki("sa.pub")],
+        },
+        feature_gates: Vec::new(),
+        shutdown_grace: arguments.serve.shutdown_grace,
+        controllers: true,
+        data,
+    })
+}
