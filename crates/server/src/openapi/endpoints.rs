@@ -58,9 +58,6 @@ pub enum Body {
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 
-/// The types of which a deletion is answered with the object, not with a status.
-const RETURNED: &[&str] = &["io.k8s.api.core.v1.Pod", "io.k8s.api.core.v1.ServiceAccount"];
-
 /// The paths of one group-version.
 pub fn of_version(
     registry: &Registry,
@@ -243,7 +240,7 @@ impl Resource<'_> {
     fn item(&self) -> Endpoint {
         let name = self.kind.name;
         let mut operations = self.views(&format!("a {name}"));
-        let answer = match RETURNED.contains(&self.served.type_name) {
+        let answer = match self.kind.returns_deleted {
             true => self.served.type_name.to_owned(),
             false => format!("{META}.Status"),
         };
