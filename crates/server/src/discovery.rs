@@ -85,6 +85,17 @@ pub fn aggregated_groups(registry: &Registry) -> Value {
     aggregated(registry, named_groups(registry).into_iter())
 }
 
+/// What can be done with a kind, sorted. Namespaces, whose end is a process (they have finalizers
+/// of their own), can only be deleted one by one.
+pub fn verbs(kind: &Kind) -> &'static [&'static str] {
+    let finalized = kind.subresources.iter().any(|sub| matches!(sub.action, Action::Finalize));
+    if finalized {
+        &["create", "delete", "get", "list", "patch", "update", "watch"]
+    } else {
+        &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+    }
+}
+
 /// The entity tag of a document, with its quotes: it changes when the document does.
 pub fn etag(document: &[u8]) -> String {
     format!("\"{}\"", content_hash(document))
@@ -121,9 +132,6 @@ const NEWLY_STABLE: &[(&str, &str, &str)] = &[
     ("certificates.k8s.io", "PodCertificateRequest", "v1beta1"),
 ];
 
-const ALL_VERBS: &[&str] =
-    &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-
 fn named_groups(registry: &Registry) -> Vec<(&'static str, Vec<&'static str>)> {
     let mut groups = registry.groups();
     groups.retain(|(group, _)| !group.is_empty());
@@ -145,7 +153,7 @@ fn resource(kind: &Kind) -> Value {
         "singularName": kind.singular,
         "namespaced": kind.scope == Scope::Namespaced,
         "kind": kind.name,
-        "verbs": ALL_VERBS,
+        "verbs": verbs(kind),
         "storageVersionHash": storage_version_hash(kind),
     });
     name_lists(&mut entry, kind);
@@ -159,7 +167,7 @@ fn subresource(kind: &Kind, served: &Served, sub: &Subresource) -> Value {
         "singularName": "",
         "namespaced": kind.scope == Scope::Namespaced,
         "kind": answered.kind,
-        "verbs": verbs(sub),
+        "verbs": subresource_verbs(sub),
     });
     if !answered.version.is_empty() {
         if !answered.group.is_empty() {
@@ -201,7 +209,7 @@ fn response_kind(of: &Kind, served: &Served, sub: &Subresource) -> ResponseKind 
     }
 }
 
-fn verbs(sub: &Subresource) -> &'static [&'static str] {
+fn subresource_verbs(sub: &Subresource) -> &'static [&'static str] {
     match sub.action {
         Action::View { .. } => &["get", "patch", "update"],
         Action::Create { .. } => &["create"],
@@ -258,7 +266,7 @@ fn aggregated_resource(kind: &Kind, served: &Served) -> Value {
             Scope::Namespaced => "Namespaced",
         },
         "singularResource": kind.singular,
-        "verbs": ALL_VERBS,
+        "verbs": verbs(kind),
     });
     name_lists(&mut entry, kind);
     let mut subresources: Vec<&Subresource> = kind.subresources.iter().collect();
@@ -273,7 +281,7 @@ fn aggregated_resource(kind: &Kind, served: &Served) -> Value {
                     "version": answered.version,
                     "kind": answered.kind,
                 },
-                "verbs": verbs(sub),
+                "verbs": subresource_verbs(sub),
             })
         });
         entry["subresources"] = subresources.collect();

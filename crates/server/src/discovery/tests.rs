@@ -3,6 +3,9 @@ use serde_json::json;
 use super::*;
 use crate::openapi::samples::registry;
 
+const ALL_VERBS: &[&str] =
+    &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+
 fn resource_named(group: &str, version: &str, name: &str) -> Value {
     let list = api_resource_list(&registry(), group, version).unwrap();
     let resources = list["resources"].as_array().unwrap();
@@ -91,6 +94,15 @@ fn entries_have_the_fields_of_their_sort() {
     for (name, expected) in table {
         assert_eq!(resource_named("", "v1", name), expected);
     }
+}
+
+#[test]
+fn namespaces_are_deleted_one_by_one() {
+    let namespaces = resource_named("", "v1", "namespaces");
+    assert_eq!(
+        namespaces["verbs"],
+        json!(["create", "delete", "get", "list", "patch", "update", "watch"])
+    );
 }
 
 #[test]

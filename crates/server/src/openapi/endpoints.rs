@@ -1,5 +1,6 @@
 //! The paths and what can be done with them, apart from the language they are written down in.
 
+use crate::discovery::verbs;
 use crate::registry::Registry;
 use crate::registry::kind::{Action, Kind, Scope, Served, Subresource};
 
@@ -205,19 +206,22 @@ impl Resource<'_> {
             codes: &[200, 201, 202],
             ..self.operation("post", "create", "post", format!("Create a {name}"), &[p::WRITE])
         };
-        let mut delete = Operation {
+        let mut operations = vec![list, create];
+        if verbs(self.kind).contains(&"deletecollection") {
+            operations.push(self.delete_collection());
+        }
+        Endpoint { path: self.collection_path(), operations }
+    }
+
+    fn delete_collection(&self) -> Operation {
+        let what = format!("Delete the selected {} objects", self.kind.name);
+        let parameters = &[p::LIST, p::DELETE];
+        Operation {
+            id: self.id("delete", "Collection"),
             body: Body::Optional(DELETE_OPTIONS),
             answer: format!("{META}.Status"),
-            ..self.operation(
-                "delete",
-                "delete",
-                "deletecollection",
-                format!("Delete the selected {name} objects"),
-                &[p::LIST, p::DELETE],
-            )
-        };
-        delete.id = self.id("delete", "Collection");
-        Endpoint { path: self.collection_path(), operations: vec![list, create, delete] }
+            ..self.operation("delete", "delete", "deletecollection", what, parameters)
+        }
     }
 
     fn everywhere(&self) -> Endpoint {
@@ -235,10 +239,14 @@ impl Resource<'_> {
 
     fn item(&self) -> Endpoint {
         let name = self.kind.name;
-        let mut operations = self.views(name);
+        let mut operations = self.views(&format!("a {name}"));
+        let answer = match self.kind.returns_deleted {
+            true => self.served.type_name.to_owned(),
+            false => format!("{META}.Status"),
+        };
         operations.push(Operation {
             body: Body::Optional(DELETE_OPTIONS),
-            answer: format!("{META}.Status"),
+            answer,
             codes: &[200, 202],
             ..self.operation("delete", "delete", "delete", format!("Delete a {name}"), &[p::DELETE])
         });

@@ -26,6 +26,7 @@ static PODS: Kind = Kind {
     singular: "pod",
     short_names: &["po"],
     categories: &["all"],
+    returns_deleted: true,
     served: &[served("", "v1", "io.k8s.api.core.v1.Pod")],
     subresources: &[
         view("status"),
@@ -70,6 +71,7 @@ static SERVICE_ACCOUNTS: Kind = Kind {
     plural: "serviceaccounts",
     singular: "serviceaccount",
     short_names: &["sa"],
+    returns_deleted: true,
     served: &[served("", "v1", "io.k8s.api.core.v1.ServiceAccount")],
     subresources: &[create(
         "token",

@@ -270,6 +270,22 @@ fn kinds_carry_their_group_version_and_kind() {
 }
 
 #[test]
+fn deletions_are_answered_as_kubernetes_answers_them() {
+    let document = v3("api/v1");
+    let table = [
+        ("namespaces/{namespace}/pods/{name}", "io.k8s.api.core.v1.Pod"),
+        ("namespaces/{namespace}/serviceaccounts/{name}", "io.k8s.api.core.v1.ServiceAccount"),
+        ("namespaces/{namespace}/secrets/{name}", "io.k8s.apimachinery.pkg.apis.meta.v1.Status"),
+    ];
+    for (path, answer) in table {
+        let answers = &document["paths"][format!("/api/v1/{path}")]["delete"]["responses"];
+        let schema = &answers["200"]["content"]["application/json"]["schema"]["$ref"];
+        assert_eq!(*schema, format!("#/components/schemas/{answer}"));
+    }
+    assert!(document["paths"]["/api/v1/namespaces"].get("delete").is_none());
+}
+
+#[test]
 fn a_hash_leads_to_its_document() {
     let documents = Documents::new(&registry());
     let root: Value = serde_json::from_slice(&documents.v3_root().body).unwrap();
@@ -287,4 +303,44 @@ fn a_hash_leads_to_its_document() {
         let found = matches!(documents.v3(path, None), Answer::Found { .. });
         assert_eq!(found, path == "api/", "{path}");
     }
+}
+
+#[test]
+fn protobuf_has_what_json_has() {
+    let documents = Documents::new(&registry());
+    let bytes = documents.v2_protobuf().body;
+    let document = fields(&bytes);
+    let names = |outer: u64, inner: u64| -> Vec<String> {
+        let (_, part) = document.iter().find(|(tag, _)| *tag == outer).unwrap();
+        let entries = fields(part).into_iter().filter(|(tag, _)| *tag == inner);
+        let names = entries.map(|(_, entry)| String::from_utf8(fields(entry)[0].1.to_vec()));
+        names.collect::<Result<_, _>>().unwrap()
+    };
+    let json = v2();
+    let keys = |name: &str| json[name].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(document[0], (1, b"2.0".as_slice()));
+    assert_eq!(names(8, 2), keys("paths"));
+    assert_eq!(names(9, 1), keys("definitions"));
+}
+
+/// The length-delimited fields of a message.
+fn fields(mut bytes: &[u8]) -> Vec<(u64, &[u8])> {
+    let mut found = Vec::new();
+    while !bytes.is_empty() {
+        let key = varint(&mut bytes);
+        let value = varint(&mut bytes);
+        if key & 7 == 2 {
+            let (field, rest) = bytes.split_at(value as usize);
+            found.push((key >> 3, field));
+            bytes = rest;
+        }
+    }
+    found
+}
+
+fn varint(bytes: &mut &[u8]) -> u64 {
+    let length = bytes.iter().position(|b| b & 0x80 == 0).unwrap() + 1;
+    let (digits, rest) = bytes.split_at(length);
+    *bytes = rest;
+    digits.iter().rev().fold(0, |value, b| value << 7 | u64::from(b & 0x7f))
 }
