@@ -14,6 +14,7 @@
 //! with `pki`.
 
 pub mod age;
+pub mod apply;
 pub mod conditions;
 pub mod decode;
 pub mod field;
@@ -21,6 +22,7 @@ pub mod limits;
 pub mod meta;
 pub mod names;
 pub mod normal;
+pub mod patch;
 pub mod quantity;
 pub mod schema;
 pub mod selector;

@@ -264,7 +264,7 @@ impl Decimal {
         }
         let mut suffix = "";
         for larger in BINARY {
-            if number % 1024 != 0 {
+            if !number.is_multiple_of(1024) {
                 break;
             }
             number /= 1024;

@@ -1,1 +1,40 @@
-//! placeholder
+//! X.509 for Windlass: keys, PEM and DER within limits, reading certificates, issuing them.
+//!
+//! Everything here is a function of its arguments. Nothing reads a file or a clock: whoever issues
+//! says when, and where the randomness of the serial number comes from. Nothing knows a Kubernetes
+//! type either; a caller that has one takes the names out of it and passes those.
+//!
+//! - [`PrivateKey`] and [`PublicKey`]: keys, and what a key can sign.
+//! - [`pem`]: the one reader of PEM text, and the writer.
+//! - [`Certificate`]: a parsed certificate and the facts that decisions are made on.
+//! - [`Authority`] and [`Leaf`]: who issues, and what.
+//!
+//! All input is hostile. Sizes are bounded before parsing ([`limits`]), parsing takes linear time,
+//! and no input makes this crate panic.
+#![deny(clippy::indexing_slicing)]
+
+pub mod limits;
+pub mod pem;
+
+mod alt_name;
+mod authority;
+mod certificate;
+mod error;
+mod key;
+mod purpose;
+mod serial;
+mod subject;
+mod syntax;
+mod validity;
+
+pub use alt_name::AltName;
+pub use authority::{Authority, Leaf, issue};
+pub use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+pub use certificate::Certificate;
+pub use error::Error;
+pub use key::{JwsAlgorithm, PrivateKey, PublicKey};
+pub use purpose::Purpose;
+pub use rustls_pki_types::CertificateDer;
+pub use serial::Serial;
+pub use subject::Subject;
+pub use validity::Validity;

@@ -1,3 +1,40 @@
-//! The API server.
+//! The API server: TLS in, Kubernetes' wire out, a store behind. It never signs a certificate.
+//!
+//! A request meets the parts in this order:
+//!
+//! ```text
+//! listen ─ tls ─▶ chain ─ request (path, query, negotiation)
+//!                   │     authn ─ authz ─ route
+//!                   ▼
+//!                 verbs ─ decode ─ admission ─ registry (a kind's own rules) ─▶ store
+//!                   ▲                                                            │ feed
+//!                 watch ◀──────────────── cache (objects, recent changes) ◀──────┘
+//! respond, table: how answers are written;  documents: discovery and OpenAPI
+//! local: the same chain for clients in this process
+//! ```
+//!
+//! Only `verbs` writes to the store, only the store's feed writes to the cache, and every read
+//! comes from the cache.
 
+pub mod body;
+pub mod cache;
+pub mod chain;
+pub mod documents;
+pub mod error;
+pub mod health;
+pub mod limits;
+pub mod listen;
+pub mod local;
+pub mod metrics;
+pub mod object;
+pub mod peer;
 pub mod registry;
+pub mod request;
+pub mod respond;
+pub mod server;
+pub mod table;
+pub mod tls;
+pub mod tokens;
+pub mod user;
+pub mod verbs;
+pub mod watch;

@@ -1,3 +1,130 @@
-//! The kinds that are served, one folder each.
+//! The kinds that are served, one folder each, and how a path finds its kind.
 
+pub mod cells;
+pub mod configmaps;
+pub mod csidrivers;
+pub mod csinodes;
+pub mod events;
 pub mod kind;
+pub mod leases;
+pub mod namespaces;
+pub mod parts;
+pub mod persistentvolumeclaims;
+pub mod persistentvolumes;
+pub mod resourceslices;
+pub mod runtimeclasses;
+pub mod secrets;
+pub mod serviceaccounts;
+pub mod services;
+
+use std::collections::BTreeMap;
+
+use kind::{Kind, Served};
+
+/// Every kind the server knows.
+pub static KINDS: &[&Kind] = &[
+    &configmaps::KIND,
+    &events::KIND,
+    &namespaces::KIND,
+    &persistentvolumeclaims::KIND,
+    &persistentvolumes::KIND,
+    &secrets::KIND,
+    &serviceaccounts::KIND,
+    &services::KIND,
+    &leases::KIND,
+    &runtimeclasses::KIND,
+    &csidrivers::KIND,
+    &csinodes::KIND,
+    &resourceslices::KIND,
+];
+
+/// Looks up kinds by path and by name.
+pub struct Registry {
+    kinds: Vec<&'static Kind>,
+    by_path: BTreeMap<(&'static str, &'static str, &'static str), (&'static Kind, &'static Served)>,
+}
+
+impl Registry {
+    /// A registry of the given kinds.
+    pub fn new(kinds: &[&'static Kind]) -> Registry {
+        let mut by_path = BTreeMap::new();
+        for kind in kinds.iter().copied() {
+            for served in kind.served {
+                by_path.insert((served.group, served.version, kind.plural), (kind, served));
+            }
+        }
+        Registry { kinds: kinds.to_vec(), by_path }
+    }
+
+    /// All kinds, in order.
+    pub fn kinds(&self) -> &[&'static Kind] {
+        &self.kinds
+    }
+
+    /// The kind served under a path.
+    pub fn by_path(
+        &self,
+        group: &str,
+        version: &str,
+        plural: &str,
+    ) -> Option<(&'static Kind, &'static Served)> {
+        self.by_path.get(&(group, version, plural)).copied()
+    }
+
+    /// The kind that `apiVersion` and `kind` name.
+    pub fn by_kind(
+        &self,
+        api_version: &str,
+        kind: &str,
+    ) -> Option<(&'static Kind, &'static Served)> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let mut all = self.by_path.values().copied();
+        all.find(|(k, s)| k.name == kind && s.group == group && s.version == version)
+    }
+
+    /// The groups with their versions, the core group first, versions most preferred first.
+    pub fn groups(&self) -> Vec<(&'static str, Vec<&'static str>)> {
+        let mut groups: Vec<(&'static str, Vec<&'static str>)> = Vec::new();
+        for served in self.kinds.iter().flat_map(|k| k.served) {
+            match groups.iter_mut().find(|(group, _)| *group == served.group) {
+                Some((_, versions)) if versions.contains(&served.version) => {}
+                Some((_, versions)) => versions.push(served.version),
+                None => groups.push((served.group, vec![served.version])),
+            }
+        }
+        for (_, versions) in &mut groups {
+            versions.sort_by_key(|v| std::cmp::Reverse(stability(v)));
+        }
+        groups
+    }
+
+    /// The kinds of a group-version, by plural.
+    pub fn in_version(&self, group: &str, version: &str) -> Vec<(&'static Kind, &'static Served)> {
+        let all = self.by_path.iter();
+        let found = all.filter(|((g, v, _), _)| *g == group && *v == version);
+        found.map(|(_, found)| *found).collect()
+    }
+}
+
+/// Orders versions as Kubernetes does: v2 before v1 before v1beta1 before v1alpha1.
+fn stability(version: &str) -> (u32, u32, u32) {
+    let digits = |text: &str| text.parse().unwrap_or(0);
+    let number = version.trim_start_matches('v');
+    match (number.split_once("beta"), number.split_once("alpha")) {
+        (Some((major, minor)), _) => (1, digits(major), digits(minor)),
+        (_, Some((major, minor))) => (0, digits(major), digits(minor)),
+        _ => (2, digits(number), 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stable_versions_come_first() {
+        let mut versions = ["v1alpha1", "v1", "v1beta2", "v2", "v1beta1"];
+        versions.sort_by_key(|v| std::cmp::Reverse(stability(v)));
+        assert_eq!(versions, ["v2", "v1", "v1beta2", "v1beta1", "v1alpha1"]);
+    }
+}

@@ -96,7 +96,7 @@ impl Embedded {
     /// gigabyte and refuses damaged data instead of serving it.
     pub fn open(options: Options) -> Result<Self, Error> {
         let dir = &options.dir;
-        DirBuilder::new().recursive(true).mode(0o700).create(dir).on(dir)?;
+        make_dir(dir)?;
         let lock = lock::lock(dir)?;
         let path = db_path(dir);
         if !path.try_exists().on(&path)? {
@@ -163,12 +163,23 @@ impl Embedded {
     }
 }
 
+/// Makes the data directory, durably and for its owner only, if it does not exist.
+fn make_dir(dir: &Path) -> Result<(), Error> {
+    if dir.try_exists().on(dir)? {
+        return Ok(());
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).on(dir)?;
+    schema::sync_dir(dir.parent().unwrap_or(dir))
+}
+
 /// Without a database there must be nothing that belonged to one.
 fn refuse_remains(dir: &Path) -> Result<(), Error> {
     let path = db_path(dir);
     let wal = wal_path(&path);
     let what = if wal.try_exists().on(&wal)? {
         "it is missing, but its write-ahead log is there".to_owned()
+    } else if schema::partial(&path).try_exists().on(&path)? {
+        "it is missing, but a restore was begun and not finished".to_owned()
     } else if let Some(revision) = watermark::read(dir) {
         format!("it is missing, but revision {revision} was acknowledged")
     } else {

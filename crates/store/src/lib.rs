@@ -18,6 +18,8 @@
 
 mod embedded;
 mod error;
+#[cfg(test)]
+mod suite;
 
 use std::future::Future;
 use std::pin::Pin;

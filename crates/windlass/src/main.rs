@@ -1,1 +1,5 @@
+//! The doorway.
+
+mod datadir;
+
 fn main() {}

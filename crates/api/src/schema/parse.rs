@@ -148,9 +148,7 @@ impl Line {
     }
 }
 
-fn lines(
-    tables: &[(&'static str, &'static str)],
-) -> impl Iterator<Item = Result<Line, ParseError>> {
+fn lines(tables: &[(&'static str, &'static str)]) -> impl Iterator<Item = Result<Line, ParseError>> {
     tables.iter().flat_map(|&(table, text)| {
         let mut package = "";
         let mut imports: Vec<(&'static str, &'static str)> = Vec::new();
@@ -380,7 +378,37 @@ type Deep
     }
 
     #[test]
-    fn the_built_in_tables_parse() {
-        parse(TABLES).unwrap();
+    fn the_built_in_tables_agree_with_themselves() {
+        let schema = parse(TABLES).unwrap();
+        for (_, t) in schema.types() {
+            let mut tags: Vec<u32> =
+                t.fields.iter().map(|f| f.tag).filter(|tag| *tag != 0).collect();
+            tags.extend(t.inlined.iter().map(|i| i.tag));
+            let all = tags.len();
+            tags.sort_unstable();
+            tags.dedup();
+            assert_eq!(tags.len(), all, "a tag of {} stands twice", t.name);
+            for field in &t.fields {
+                let at = format!("{}.{}", t.name, field.name);
+                let mut keys = match &field.merge {
+                    Merge::ByKey(keys) => keys.clone(),
+                    _ => Vec::new(),
+                };
+                if let Patch::Merge(Some(key)) | Patch::MergeRetainKeys(key) = field.patch {
+                    keys.push(key);
+                }
+                if let Shape::List(of) = &field.shape
+                    && let Shape::Object(id) = **of
+                {
+                    let element = schema.type_of(id);
+                    keys.retain(|key| element.field(key).is_none());
+                }
+                assert!(keys.is_empty(), "{at} is keyed by {keys:?}");
+                let list_in_map =
+                    matches!(&field.shape, Shape::Map(of) if matches!(**of, Shape::List(_)));
+                assert_eq!(field.wrapped, list_in_map, "{at}");
+                assert!(!field.nullable || field.presence == Presence::Always, "{at}");
+            }
+        }
     }
 }

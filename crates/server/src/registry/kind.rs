@@ -55,6 +55,19 @@ pub struct Kind {
     /// Whether deleting waits for `deletionGracePeriodSeconds` (pods on a node); given the
     /// object and the period the client asked for, the period to use.
     pub grace: fn(&Value, Option<i64>) -> i64,
+    /// Changes an object that is being deleted (namespaces: phase Terminating).
+    pub prepare_delete: fn(&mut Value),
+    /// Whether a deleted object without finalizers may go (namespaces: not before the spec's own
+    /// finalizers are gone).
+    pub may_vanish: fn(&Value) -> bool,
+    /// Whether a deletion that is done answers with the object instead of a `Status`.
+    pub returns_deleted: bool,
+}
+
+impl std::fmt::Debug for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Kind({})", self.name)
+    }
 }
 
 /// Whether objects of a kind live in a namespace.
@@ -77,6 +90,12 @@ pub struct Served {
     /// How to turn an object of this version into the stored one and back; `None` where they
     /// differ in `apiVersion` only.
     pub convert: Option<Convert>,
+}
+
+impl PartialEq for Served {
+    fn eq(&self, other: &Served) -> bool {
+        (self.group, self.version) == (other.group, other.version)
+    }
 }
 
 /// The two directions between a served version and the stored one. `apiVersion` and `kind` are
@@ -172,6 +191,9 @@ impl Kind {
         validate_create: |_, _| {},
         validate_update: |_, _, _| {},
         grace: |_, _| 0,
+        prepare_delete: |_| {},
+        may_vanish: |_| true,
+        returns_deleted: false,
     };
 
     /// The group-version it is stored in.

@@ -4,17 +4,18 @@
 //! alone never empties the log, so beyond a limit the commit thread copies the few pages left and
 //! the next commit starts the log over. When nothing is written the file is cut to nothing.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
 use super::failure::{Fuse, OnPath};
-use super::schema::{Access, connect, wal_path};
+use super::schema::{Access, BUSY, connect, wal_path};
 use crate::Error;
 
 /// Pages in the log from which on the thread copies.
@@ -23,12 +24,14 @@ const START: u32 = 1_000;
 const HELP: u32 = 8_000;
 /// A log file longer than this is cut when the store is idle.
 const CUT: u64 = 4 << 20;
+/// How long to leave it after a failure; a full disk does not clear up at once.
+const REST: Duration = Duration::from_secs(1);
 
 /// The commit thread's side of checkpointing.
 #[derive(Debug)]
 pub(super) struct Checkpoints {
     path: PathBuf,
-    fuse: Fuse,
+    failures: Failures,
     pages: Arc<AtomicU32>,
     working: Arc<AtomicBool>,
     wake: Option<SyncSender<()>>,
@@ -48,13 +51,14 @@ impl Checkpoints {
         let working = Arc::new(AtomicBool::new(false));
         let (wake, woken) = sync_channel(1);
         let own = connect(path, Access::Write)?;
-        let task = Task { path: path.to_owned(), fuse: fuse.clone(), working: working.clone() };
+        let failures = Failures::new(fuse);
+        let task = Task { path: path.to_owned(), failures, working: Arc::clone(&working) };
         let thread = std::thread::Builder::new()
             .name("store-checkpoint".to_owned())
             .spawn(move || task.run(&own, &woken))
             .on(path)?;
-        let (wake, thread) = (Some(wake), Some(thread));
-        Ok(Self { path: path.to_owned(), fuse: fuse.clone(), pages, working, wake, thread })
+        let (wake, thread, failures) = (Some(wake), Some(thread), Failures::new(fuse));
+        Ok(Self { path: path.to_owned(), failures, pages, working, wake, thread })
     }
 
     /// Called after every commit.
@@ -68,7 +72,7 @@ impl Checkpoints {
             let _ = wake.try_send(());
         }
         if pages >= HELP && !self.working.load(Ordering::Acquire) {
-            self.report(run(&self.path, conn, "PASSIVE"));
+            self.failures.guard(|| run(&self.path, conn, "PASSIVE"));
         }
     }
 
@@ -86,52 +90,64 @@ impl Checkpoints {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        if self.fuse.blown().is_none() {
-            self.cut(conn);
-        }
+        self.cut(conn);
     }
 
     fn cut(&self, conn: &Connection) {
-        // Readers may hold on to the log for as long as they like; commits do not wait for them.
-        let patient = Duration::from_secs(5);
-        let result = conn.busy_timeout(Duration::ZERO).on(&self.path);
-        let result = result.and_then(|()| run(&self.path, conn, "TRUNCATE"));
-        self.report(result.and_then(|()| conn.busy_timeout(patient).on(&self.path)));
-        self.pages.store(0, Ordering::Relaxed);
-    }
-
-    fn report(&self, result: Result<(), Error>) {
-        report(&self.fuse, result);
+        self.failures.guard(|| {
+            // Readers may hold on to the log as long as they like; commits do not wait for them.
+            conn.busy_timeout(Duration::ZERO).on(&self.path)?;
+            let result = run(&self.path, conn, "TRUNCATE");
+            conn.busy_timeout(BUSY).on(&self.path)?;
+            result?;
+            self.pages.store(0, Ordering::Relaxed);
+            Ok(())
+        });
     }
 }
 
 struct Task {
     path: PathBuf,
-    fuse: Fuse,
+    failures: Failures,
     working: Arc<AtomicBool>,
 }
 
 impl Task {
     fn run(&self, conn: &Connection, woken: &Receiver<()>) {
         while woken.recv().is_ok() {
-            if self.fuse.blown().is_some() {
-                continue;
-            }
             self.working.store(true, Ordering::Release);
-            report(&self.fuse, run(&self.path, conn, "PASSIVE"));
+            self.failures.guard(|| run(&self.path, conn, "PASSIVE"));
             self.working.store(false, Ordering::Release);
         }
     }
 }
 
-fn run(path: &Path, conn: &Connection, mode: &str) -> Result<(), Error> {
-    // The answer has a column that says "busy"; whoever was in the way, the next run gets further.
-    conn.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(())).on(path)
+/// Keeps checkpoints from failing in a tight loop, and from running on a failed store.
+#[derive(Debug)]
+struct Failures {
+    fuse: Fuse,
+    rest_until: Cell<Option<Instant>>,
 }
 
-fn report(fuse: &Fuse, result: Result<(), Error>) {
-    if let Err(error) = result {
-        fuse.blow_if_fatal(&error);
-        tracing::warn!(%error, "checkpoint failed");
+impl Failures {
+    fn new(fuse: &Fuse) -> Self {
+        Self { fuse: fuse.clone(), rest_until: Cell::new(None) }
     }
+
+    fn guard(&self, work: impl FnOnce() -> Result<(), Error>) {
+        let resting = self.rest_until.get().is_some_and(|until| Instant::now() < until);
+        if resting || self.fuse.blown().is_some() {
+            return;
+        }
+        if let Err(error) = work() {
+            self.fuse.blow_if_fatal(&error);
+            self.rest_until.set(Some(Instant::now() + REST));
+            tracing::warn!(%error, "checkpoint failed");
+        }
+    }
+}
+
+fn run(path: &Path, conn: &Connection, mode: &str) -> Result<(), Error> {
+    // A column of the answer says "busy"; whoever was in the way, the next run gets further.
+    conn.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(())).on(path)
 }

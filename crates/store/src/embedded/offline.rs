@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 
 use super::failure::OnPath;
-use super::schema::{self, Access, Meta, connect, db_path, private_file, publish};
+use super::schema::{self, Access, Meta, begin_file, connect, db_path, partial, publish};
 use super::watermark;
 use crate::{Error, Revision};
 
@@ -40,15 +40,12 @@ pub struct Report {
 
 /// Checks a data directory thoroughly. Also works while a server has it open.
 pub fn check(dir: &Path) -> Result<Report, Error> {
+    // Read first: a server may commit at any time, and the database only gets newer.
+    let noted = watermark::read(dir);
     let report = check_file(&db_path(dir))?;
-    match watermark::read(dir) {
+    match noted {
         Some(noted) if noted > report.revision => {
-            // A server may have committed between the two reads; then a second look agrees.
-            let again = check_file(&db_path(dir))?;
-            if noted > again.revision {
-                return Err(schema::behind(&again.path, again.revision, noted));
-            }
-            Ok(again)
+            Err(schema::behind(&report.path, report.revision, noted))
         }
         _ => Ok(report),
     }
@@ -69,13 +66,13 @@ pub fn backup(dir: &Path, file: &Path) -> Result<Report, Error> {
     if file.try_exists().on(file)? {
         return Err(refused(file, "exists already"));
     }
-    let partial = beside(file, ".partial");
+    let unfinished = partial(file);
     let source_path = db_path(dir);
     let source = connect(&source_path, Access::Read)?;
     schema::recognise(&source_path, &source)?;
-    copy(&source_path, &source, &partial)?;
-    let report = check_file(&partial)?;
-    publish(&partial, file)?;
+    copy(&source_path, &source, &unfinished)?;
+    let report = check_file(&unfinished)?;
+    publish(&unfinished, file)?;
     Ok(Report { path: file.to_owned(), ..report })
 }
 
@@ -92,14 +89,14 @@ pub fn restore(file: &Path, dir: &Path) -> Result<Report, Error> {
         ));
     }
     let path = db_path(dir);
-    let partial = beside(&path, ".partial");
+    let unfinished = partial(&path);
     let source = connect(file, Access::Read)?;
-    copy(file, &source, &partial)?;
-    let mut conn = connect(&partial, Access::Write)?;
-    super::retention::raise_floor(&partial, &mut conn, saved.revision + RESTORE_JUMP)?;
-    close(&partial, conn)?;
-    let report = check_file(&partial)?;
-    publish(&partial, &path)?;
+    copy(file, &source, &unfinished)?;
+    let mut conn = connect(&unfinished, Access::Write)?;
+    super::retention::raise_floor(&unfinished, &mut conn, saved.revision + RESTORE_JUMP)?;
+    close(&unfinished, conn)?;
+    let report = check_file(&unfinished)?;
+    publish(&unfinished, &path)?;
     Ok(Report { path, ..report })
 }
 
@@ -122,7 +119,7 @@ fn inspect(path: &Path, conn: &Connection) -> Result<Report, Error> {
 
 /// Copies a database, as it is at one moment, into a file that stands alone.
 fn copy(from: &Path, source: &Connection, to: &Path) -> Result<(), Error> {
-    private_file(to)?;
+    begin_file(to)?;
     let mut target = Connection::open(to).on(to)?;
     {
         let backup = Backup::new(source, &mut target).on(to)?;
@@ -144,12 +141,6 @@ fn copy(from: &Path, source: &Connection, to: &Path) -> Result<(), Error> {
 
 fn close(path: &Path, conn: Connection) -> Result<(), Error> {
     conn.close().map_err(|(_, error)| error).on(path)
-}
-
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
 }
 
 fn refused(path: &Path, what: &str) -> Error {

@@ -22,7 +22,7 @@ pub(super) const FORMAT: i64 = 1;
 /// The revision of an empty new store.
 const FIRST: Revision = 1;
 /// How long a statement waits for another process, such as a backup, to let go of the file.
-const BUSY: Duration = Duration::from_secs(5);
+pub(super) const BUSY: Duration = Duration::from_secs(5);
 
 /// Every table and index, exactly as `sqlite_schema` keeps them.
 const OBJECTS: [(&str, &str); 3] = [
@@ -47,8 +47,17 @@ pub(super) fn db_path(dir: &Path) -> PathBuf {
 
 /// The write-ahead log beside a database file.
 pub(super) fn wal_path(db: &Path) -> PathBuf {
-    let mut name = db.as_os_str().to_owned();
-    name.push("-wal");
+    beside(db, "-wal")
+}
+
+/// The name a database has until it is complete.
+pub(super) fn partial(db: &Path) -> PathBuf {
+    beside(db, ".partial")
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
     name.into()
 }
 
@@ -105,8 +114,8 @@ pub(super) fn use_wal(path: &Path, conn: &Connection) -> Result<(), Error> {
 /// Makes a new empty database. It appears under its name only when it is complete.
 pub(super) fn create(dir: &Path) -> Result<(), Error> {
     let path = db_path(dir);
-    let fresh = path.with_extension("db.new");
-    private_file(&fresh)?;
+    let fresh = beside(&path, ".new");
+    begin_file(&fresh)?;
     let conn = connect(&fresh, Access::Write)?;
     let store: String =
         conn.query_row("SELECT lower(hex(randomblob(16)))", [], |row| row.get(0)).on(&fresh)?;
@@ -120,10 +129,18 @@ pub(super) fn create(dir: &Path) -> Result<(), Error> {
     publish(&fresh, &path)
 }
 
-/// Makes an empty file that only its owner can read.
-pub(super) fn private_file(path: &Path) -> Result<(), Error> {
+/// Makes an empty file that only its owner can read, without remains of an earlier attempt.
+pub(super) fn begin_file(path: &Path) -> Result<(), Error> {
+    for remains in [path.to_owned(), beside(path, "-journal"), wal_path(path)] {
+        match fs::remove_file(&remains) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).on(&remains);
+            }
+            _ => {}
+        }
+    }
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
+    options.write(true).create_new(true).mode(0o600);
     options.open(path).map(drop).on(path)
 }
 

@@ -139,6 +139,9 @@ impl Writer {
     fn commit(&mut self, mut batch: Vec<Job>) {
         // Whoever stopped waiting gave up before anything was written.
         batch.retain(|job| !job.done.is_closed());
+        if batch.is_empty() {
+            return;
+        }
         let outcome = match self.fuse.blown() {
             Some(error) => Err(error),
             None => self.transact(&batch),

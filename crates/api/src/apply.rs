@@ -1,0 +1,49 @@
+//! Who owns which field: `metadata.managedFields`, and server-side apply on top of it.
+//!
+//! ```text
+//! set        field sets, in the form they have on the wire (FieldsV1)
+//! element    the parts of a path: field, keyed element, set value
+//! node       what the schema says of a value: one leaf, or something with parts
+//! walk       object ─▶ field set;  two objects ─▶ what changed
+//! merge      laying an applied object over the live one; removing fields by set
+//! validate   what an applied object must be before it can be merged
+//! managers   the entries of managedFields: parse, order, cap
+//! update     create, update and patch: what changed belongs to the writer
+//! request    apply: merge, drop what is no longer applied, conflicts
+//! ```
+//!
+//! The rules are those of structured-merge-diff, with which Kubernetes does this. All versions of a
+//! kind have one schema here, so a set recorded at another version is used as it is.
+
+mod conflict;
+mod element;
+mod managers;
+mod merge;
+mod node;
+mod request;
+mod set;
+#[cfg(test)]
+mod tests;
+mod update;
+mod validate;
+mod walk;
+
+pub use conflict::{Conflict, conflict_status_parts};
+pub use managers::{Manager, Operation, encode, parse};
+pub use request::{ApplyError, on_apply};
+pub use set::FieldSet;
+pub use update::on_update;
+pub use walk::field_set;
+
+/// Who writes: the identity under which fields are owned.
+#[derive(Clone, Copy, Debug)]
+pub struct Writer<'a> {
+    /// The field manager's name.
+    pub manager: &'a str,
+    /// The group and version of the request.
+    pub api_version: &'a str,
+    /// The subresource of the request; empty for the object itself.
+    pub subresource: &'a str,
+    /// The time of the request in RFC 3339, UTC, whole seconds.
+    pub time: &'a str,
+}

@@ -1,0 +1,179 @@
+//! Laying an applied object over the live one, and removing fields by set.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::{Map, Value};
+
+use super::element;
+use super::node::{Node, Place, as_list, as_map};
+use super::set::{FieldSet, Sub, Tree, below, is_member, parts};
+use super::walk::parts_of;
+use crate::schema::{Schema, TypeId};
+
+/// Lays an applied object over the live one: its leaves win, its list elements merge by key, and
+/// nothing is removed.
+pub(super) fn lay_over(schema: &Schema, of: TypeId, live: &Value, applied: &Value) -> Value {
+    let node = Node::of_type(schema, of);
+    let merged = merge(schema, node, Place::Top, Some(live), Some(applied));
+    merged.unwrap_or_else(|| Value::Object(Map::new()))
+}
+
+fn merge(
+    schema: &Schema,
+    node: Node<'_>,
+    place: Place,
+    live: Option<&Value>,
+    applied: Option<&Value>,
+) -> Option<Value> {
+    match node {
+        Node::Leaf => {}
+        Node::Struct(_) | Node::Map(_) => {
+            if let (Some(old), Some(new)) = (as_map(live), as_map(applied))
+                && !(old.is_none_or(Map::is_empty) && new.is_none_or(Map::is_empty))
+            {
+                return Some(Value::Object(merge_maps(schema, node, place, old, new)));
+            }
+        }
+        Node::Set | Node::Keyed(..) => {
+            if let (Some(old), Some(new)) = (as_list(live), as_list(applied))
+                && !(old.is_empty() && new.is_empty())
+                && let Some(merged) = merge_lists(schema, node, old, new)
+            {
+                return Some(Value::Array(merged));
+            }
+        }
+    }
+    applied.or(live).cloned()
+}
+
+fn merge_maps(
+    schema: &Schema,
+    node: Node<'_>,
+    place: Place,
+    live: Option<&Map<String, Value>>,
+    applied: Option<&Map<String, Value>>,
+) -> Map<String, Value> {
+    let mut result = live.cloned().unwrap_or_default();
+    for (name, new) in applied.into_iter().flatten() {
+        let old = live.and_then(|live| live.get(name));
+        // `creationTimestamp: null` stands in many files; it is no wish.
+        if new.is_null() && place.is_unowned(name) {
+            continue;
+        }
+        let inner = place.under(name);
+        match merge(schema, node.under(schema, name), inner, old, Some(new)) {
+            Some(Value::Null) if old.is_none_or(|old| !old.is_null()) => {
+                result.remove(name);
+            }
+            Some(merged) => {
+                result.insert(name.clone(), merged);
+            }
+            None => {}
+        }
+    }
+    result
+}
+
+/// Merges two lists. Elements that both have come in the order of the applied list, those of one
+/// side keep their places among them. `None`: some element has no key.
+fn merge_lists(
+    schema: &Schema,
+    node: Node<'_>,
+    live: &[Value],
+    applied: &[Value],
+) -> Option<Vec<Value>> {
+    let (left, right) = (parts_of(node, live)?, parts_of(node, applied)?);
+    let theirs: HashSet<&String> = right.iter().collect();
+    let mut ours: HashMap<&String, Option<&Value>> = HashMap::new();
+    for (part, value) in left.iter().zip(live) {
+        // Of twins in the live list neither is merged with.
+        ours.entry(part).and_modify(|twin| *twin = None).or_insert(Some(value));
+    }
+    let mut shared = right.iter().filter(|part| ours.contains_key(part)).peekable();
+    let mut done: HashSet<&String> = HashSet::new();
+    let mut result = Vec::with_capacity(live.len().max(applied.len()));
+    let (mut l, mut r) = (0, 0);
+    while l < left.len() || r < right.len() {
+        if l < left.len() {
+            let part = &left[l];
+            if !theirs.contains(part) {
+                result.push(live[l].clone());
+                l += 1;
+                continue;
+            }
+            let next = shared.peek().copied();
+            if done.contains(part) || (r < right.len() && next.is_some() && next != Some(part)) {
+                l += 1;
+                continue;
+            }
+        }
+        if r < right.len() {
+            let part = &right[r];
+            done.insert(part);
+            let old = ours.get(part).copied().flatten();
+            result.extend(merge(schema, node.element(), Place::Inside, old, Some(&applied[r])));
+            shared.next_if_eq(&part);
+            r += 1;
+        } else {
+            l += 1;
+        }
+    }
+    Some(result)
+}
+
+/// Removes the members of a set from an object. What becomes empty by that goes too.
+pub(super) fn without(schema: &Schema, of: TypeId, object: &Value, doomed: &FieldSet) -> Value {
+    let node = Node::of_type(schema, of);
+    remove(schema, node, object, &doomed.0).unwrap_or_else(|| Value::Object(Map::new()))
+}
+
+fn remove(schema: &Schema, node: Node<'_>, value: &Value, doomed: &Tree) -> Option<Value> {
+    match (node, value) {
+        (Node::Struct(_) | Node::Map(_), Value::Object(map)) => {
+            let mut left = Map::new();
+            for (name, value) in map {
+                let kept = match below(doomed, &element::field(name)) {
+                    None => Some(value.clone()),
+                    Some(tree) if is_member(tree) => None,
+                    Some(tree) => remove(schema, node.under(schema, name), value, tree),
+                };
+                left.extend(kept.map(|value| (name.clone(), value)));
+            }
+            (!left.is_empty()).then_some(Value::Object(left))
+        }
+        (Node::Set | Node::Keyed(..), Value::Array(list)) => {
+            let kept = list.iter().filter_map(|element| {
+                match node.part_of(element).ok().and_then(|part| below(doomed, &part)) {
+                    None => Some(element.clone()),
+                    Some(tree) if is_member(tree) => None,
+                    Some(tree) => remove(schema, node.element(), element, tree),
+                }
+            });
+            let kept: Vec<Value> = kept.collect();
+            (!kept.is_empty()).then_some(Value::Array(kept))
+        }
+        (_, value) => Some(value.clone()),
+    }
+}
+
+/// The set with every declared field that leads to a member: a field set names only leaves, and
+/// removal has to know whose the objects around them are.
+pub(super) fn with_named(schema: &Schema, of: TypeId, set: &FieldSet) -> FieldSet {
+    FieldSet(named(schema, Node::of_type(schema, of), Place::Top, &set.0))
+}
+
+fn named(schema: &Schema, node: Node<'_>, place: Place, tree: &Tree) -> Tree {
+    let mut result = Tree::new();
+    for (part, under) in parts(tree) {
+        let (inner, at, declared) = match part.strip_prefix("f:") {
+            Some(name) => {
+                (node.under(schema, name), place.under(name), node.declared(name).is_some())
+            }
+            None => (node.element(), Place::Inside, false),
+        };
+        // Metadata holds the name, which is in no set: it must not go with its last label.
+        let member = (is_member(under) || declared) && at != Place::Metadata;
+        Sub { member, below: named(schema, inner, at, under) }.put(&mut result, part.clone());
+    }
+    result
+}

@@ -1,0 +1,225 @@
+//! Server-side apply: an object that says what its manager wants, laid over the live one.
+
+use serde_json::{Map, Value};
+
+use super::Writer;
+use super::conflict::{Conflict, show};
+use super::managers::{Manager, Operation, encode, trusted};
+use super::merge::{lay_over, with_named, without};
+use super::set::FieldSet;
+use super::update::{MANAGED_FIELDS, attribute, managed_fields, metadata_of, set};
+use super::validate::validate;
+use super::walk::{Delta, compare, field_set};
+use crate::schema::{Schema, TypeId};
+
+/// Why an apply was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApplyError {
+    /// The applied object cannot be merged: a field nobody declared, a wrong type, two list elements
+    /// of one key. The text is `.path: what`, or `errors:` and a line for each.
+    #[error("{0}")]
+    Invalid(String),
+    /// Others own fields that would change. Sorted by owner.
+    #[error("conflicts with {} fields", .0.len())]
+    Conflicts(Vec<Conflict>),
+}
+
+/// Who owns what an object had before anyone applied to it.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+
+/// Applies an object, as it was sent, to the live one (`None`: there is none yet). `Ok(None)`:
+/// nothing changes, neither the object nor who owns what.
+///
+/// What this manager applied before and no longer applies is removed, unless someone else owns it.
+/// A field that someone else owns and whose value would change is a conflict, unless `force`; fields
+/// with the same value are shared. Fields in `reset` (and below) are never owned.
+pub fn on_apply(
+    schema: &Schema,
+    of: TypeId,
+    live: Option<&Value>,
+    applied: &Value,
+    who: &Writer<'_>,
+    force: bool,
+    reset: &FieldSet,
+) -> Result<Option<Value>, ApplyError> {
+    validate(schema, of, applied).map_err(ApplyError::Invalid)?;
+    let apply = Apply { schema, of, applied, who, reset };
+    let bare = bare(live);
+    let managers = apply.managers_before(live, &bare);
+    let result = match apply.run(&bare, managers.clone(), force) {
+        Err(conflicts) if who.manager == KUBECTL => {
+            let own = apply.client_side(&bare);
+            let left: Vec<_> = conflicts.into_iter().filter(|c| !own.contains(&c.path)).collect();
+            if left.is_empty() { apply.run(&bare, managers.clone(), true) } else { Err(left) }
+        }
+        result => result,
+    };
+    let (mut new, mut after) = result.map_err(ApplyError::Conflicts)?;
+    if who.manager == KUBECTL {
+        apply.refresh_annotation(&mut new);
+    }
+    let same = new == bare;
+    if live.is_some() && same && same_managers(&managers, &after) {
+        return Ok(None);
+    }
+    for manager in after.iter_mut().filter(|m| m.is(who, Operation::Apply)) {
+        let last = managers.iter().find(|m| m.is(who, Operation::Apply));
+        if let Some(last) = last.filter(|last| same && last.fields == manager.fields) {
+            manager.time = last.time.clone();
+        }
+    }
+    set(&mut new, encode(after));
+    Ok(Some(new))
+}
+
+struct Apply<'a> {
+    schema: &'a Schema,
+    of: TypeId,
+    applied: &'a Value,
+    who: &'a Writer<'a>,
+    reset: &'a FieldSet,
+}
+
+impl Apply<'_> {
+    /// The entries of the live object. If there are none, what it has belongs to "before".
+    fn managers_before(&self, live: Option<&Value>, bare: &Value) -> Vec<Manager> {
+        let managers = live.and_then(managed_fields).cloned().map(trusted).unwrap_or_default();
+        if live.is_none() || !managers.is_empty() {
+            return managers;
+        }
+        let delta = self.compare(&Value::Object(Map::new()), bare);
+        let before = Writer { manager: BEFORE_FIRST_APPLY, ..*self.who };
+        attribute(Vec::new(), &delta.changed, &delta.removed, &before)
+    }
+
+    fn compare(&self, old: &Value, new: &Value) -> Delta {
+        let mut delta = compare(self.schema, self.of, old, new);
+        delta.changed.recursive_difference(self.reset);
+        delta.removed.recursive_difference(self.reset);
+        delta
+    }
+
+    /// Merges, prunes and hands over ownership.
+    fn run(
+        &self,
+        live: &Value,
+        mut managers: Vec<Manager>,
+        force: bool,
+    ) -> Result<(Value, Vec<Manager>), Vec<Conflict>> {
+        let mut fields = field_set(self.schema, self.of, self.applied);
+        fields.recursive_difference(self.reset);
+        let own = managers.iter().position(|m| m.is(self.who, Operation::Apply));
+        let last = own.map(|i| managers.remove(i).fields).unwrap_or_default();
+        let merged = lay_over(self.schema, self.of, live, self.applied);
+        let new = self.prune(merged, &managers, &fields, &last);
+        let delta = self.compare(live, &new);
+
+        managers.sort_by(|a, b| a.identity().cmp(&b.identity()));
+        let mut conflicts = Vec::new();
+        for manager in &mut managers {
+            let taken = manager.fields.intersection(&delta.changed);
+            let paths = taken.paths().into_iter();
+            conflicts.extend(paths.map(|path| Conflict { manager: show(manager), path }));
+            manager.fields.difference(&taken);
+            manager.fields.difference(&delta.removed);
+        }
+        if !force && !conflicts.is_empty() {
+            return Err(conflicts);
+        }
+        managers.push(Manager::new(self.who, Operation::Apply, fields));
+        managers.retain(|manager| !manager.fields.is_empty());
+        Ok((new, managers))
+    }
+
+    /// Removes what was applied last time and is not now, except what somebody owns: removes it all,
+    /// then sees what of that has to come back.
+    fn prune(
+        &self,
+        merged: Value,
+        others: &[Manager],
+        fields: &FieldSet,
+        last: &FieldSet,
+    ) -> Value {
+        if last.is_empty() {
+            return merged;
+        }
+        let (schema, of) = (self.schema, self.of);
+        let all = |object: &Value| with_named(schema, of, &field_set(schema, of, object));
+        let last = with_named(schema, of, last);
+        let mut owned = fields.clone();
+        others.iter().for_each(|other| owned.union(&other.fields));
+        let everything = all(&merged);
+
+        let mut kept = all(&without(schema, of, &merged, &last));
+        kept.union(&with_named(schema, of, &owned));
+        let mut doomed = everything.clone();
+        doomed.difference(&kept);
+
+        let mut doomed_now = everything;
+        doomed_now.difference(&all(&without(schema, of, &merged, &doomed)));
+        let pruned = without(schema, of, &merged, &doomed_now.intersection(&last));
+        // An object that lost its last field is gone; if it was applied as `{}`, it is wanted.
+        lay_over(schema, of, &pruned, self.applied)
+    }
+
+    /// The paths that kubectl applied on the client's side and that still have those values: kubectl
+    /// may take them over from itself.
+    fn client_side(&self, live: &Value) -> Vec<String> {
+        let text = live.pointer(LAST_APPLIED_POINTER).and_then(Value::as_str).unwrap_or_default();
+        let Ok(last) = serde_json::from_str::<Value>(text) else { return Vec::new() };
+        let version = last.get("apiVersion").and_then(Value::as_str);
+        if version != Some(self.who.api_version) || validate(self.schema, self.of, &last).is_err() {
+            return Vec::new();
+        }
+        let mut set = field_set(self.schema, self.of, &last);
+        let delta = compare(self.schema, self.of, &last, live);
+        set.difference(&delta.changed);
+        set.difference(&delta.removed);
+        set.paths()
+    }
+
+    /// Keeps kubectl's record of what it applied true, if the object has one, so that it may go back
+    /// to applying on the client's side.
+    fn refresh_annotation(&self, new: &mut Value) {
+        let Some(Value::String(record)) = new.pointer_mut(LAST_APPLIED_POINTER) else { return };
+        let mut applied = self.applied.clone();
+        if let Some(metadata) = metadata_of(&mut applied) {
+            metadata.remove(MANAGED_FIELDS);
+            if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
+                annotations.remove(LAST_APPLIED);
+            }
+        }
+        *record = format!("{applied}\n");
+        if record.len() > MAX_ANNOTATIONS {
+            record.clear();
+        }
+    }
+}
+
+const KUBECTL: &str = "kubectl";
+/// What all annotations of an object may take; a longer record is not kept.
+const MAX_ANNOTATIONS: usize = 256 << 10;
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+const LAST_APPLIED_POINTER: &str =
+    "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration";
+
+/// The live object without its `managedFields`.
+fn bare(live: Option<&Value>) -> Value {
+    let mut bare = live.cloned().unwrap_or_else(|| Value::Object(Map::new()));
+    if let Some(metadata) = metadata_of(&mut bare) {
+        metadata.remove(MANAGED_FIELDS);
+    }
+    bare
+}
+
+/// Whether the same managers own the same fields at the same versions, whenever they took them.
+fn same_managers(a: &[Manager], b: &[Manager]) -> bool {
+    a.len() == b.len()
+        && a.iter().all(|a| {
+            b.iter().any(|b| {
+                a.identity() == b.identity()
+                    && a.api_version == b.api_version
+                    && a.fields == b.fields
+            })
+        })
+}

@@ -1,0 +1,230 @@
+//! Sets of field paths.
+//!
+//! A set is kept in the form it has on the wire, FieldsV1: a tree of objects by path part, in which
+//! an empty object is a member, an object with `.` is a member that has members below it, and any
+//! other object is only the way to members. So storing and reading a set costs nothing.
+
+use serde_json::{Map, Value};
+
+use super::element;
+
+/// The tree under one path.
+pub(super) type Tree = Map<String, Value>;
+
+const SELF: &str = ".";
+
+/// A set of field paths. The whole object (the empty path) is never a member.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FieldSet(pub(super) Tree);
+
+impl FieldSet {
+    /// The set of the given paths through fields and map keys.
+    pub fn of_fields(paths: &[&[&str]]) -> Self {
+        let mut set = FieldSet::default();
+        for path in paths {
+            let mut single = Sub { member: true, below: Tree::new() };
+            for name in path.iter().rev() {
+                let mut above = Tree::new();
+                single.put(&mut above, element::field(name));
+                single = Sub { member: false, below: above };
+            }
+            union(&mut set.0, &single.below);
+        }
+        set
+    }
+
+    /// Reads FieldsV1 that came from outside.
+    pub fn decode(fields: &Value) -> Result<Self, String> {
+        Ok(FieldSet(decode(fields)?.below))
+    }
+
+    /// The set as FieldsV1.
+    pub fn encode(self) -> Value {
+        Value::Object(self.0)
+    }
+
+    /// Whether there is no member.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds the members of another set.
+    pub fn union(&mut self, other: &FieldSet) {
+        union(&mut self.0, &other.0);
+    }
+
+    /// The members that another set has too.
+    pub fn intersection(&self, other: &FieldSet) -> FieldSet {
+        FieldSet(intersection(&self.0, &other.0))
+    }
+
+    /// Removes the members of another set; what is below them stays.
+    pub fn difference(&mut self, other: &FieldSet) {
+        difference(&mut self.0, &other.0);
+    }
+
+    /// Removes the members of another set and everything below them.
+    pub fn recursive_difference(&mut self, other: &FieldSet) {
+        recursive_difference(&mut self.0, &other.0);
+    }
+
+    /// The members that have no members below them.
+    pub fn leaves(&self) -> FieldSet {
+        FieldSet(leaves(&self.0))
+    }
+
+    /// The members as paths for people (`.spec.containers[name="c"].image`), those nearer to the
+    /// root first.
+    pub fn paths(&self) -> Vec<String> {
+        let mut paths = Vec::new();
+        collect(&self.0, "", &mut paths);
+        paths
+    }
+}
+
+/// One path's membership and what is below it, while a tree is taken apart or built.
+#[derive(Default)]
+pub(super) struct Sub {
+    pub(super) member: bool,
+    pub(super) below: Tree,
+}
+
+impl Sub {
+    pub(super) fn is_empty(&self) -> bool {
+        !self.member && self.below.is_empty()
+    }
+
+    /// Hangs this under a part of a tree.
+    pub(super) fn put(self, into: &mut Tree, part: String) {
+        if self.is_empty() {
+            return;
+        }
+        let node = self.close();
+        match into.get_mut(&part) {
+            // A list that has two elements of one key.
+            Some(Value::Object(old)) => union_nodes(old, &node),
+            _ => {
+                into.insert(part, Value::Object(node));
+            }
+        }
+    }
+
+    fn close(mut self) -> Tree {
+        if self.member && !self.below.is_empty() {
+            self.below.insert(SELF.into(), Value::Object(Tree::new()));
+        }
+        self.below
+    }
+}
+
+/// Whether the path of a node is a member.
+pub(super) fn is_member(node: &Tree) -> bool {
+    node.is_empty() || node.contains_key(SELF)
+}
+
+/// The parts below a node, with their nodes.
+pub(super) fn parts(node: &Tree) -> impl Iterator<Item = (&String, &Tree)> {
+    node.iter()
+        .filter(|(part, _)| *part != SELF)
+        .filter_map(|(part, n)| Some((part, n.as_object()?)))
+}
+
+/// The node below a part.
+pub(super) fn below<'t>(tree: &'t Tree, part: &str) -> Option<&'t Tree> {
+    tree.get(part).and_then(Value::as_object)
+}
+
+fn decode(fields: &Value) -> Result<Sub, String> {
+    let Value::Object(map) = fields else { return Err(format!("{fields} is no set of fields")) };
+    let mut sub = Sub { member: map.is_empty(), below: Tree::new() };
+    for (part, node) in map {
+        if part == SELF {
+            sub.member = true;
+        } else {
+            decode(node)?.put(&mut sub.below, element::canonical(part)?);
+        }
+    }
+    Ok(sub)
+}
+
+pub(super) fn union(into: &mut Tree, other: &Tree) {
+    for (part, node) in parts(other) {
+        match into.get_mut(part) {
+            Some(Value::Object(old)) => union_nodes(old, node),
+            _ => {
+                into.insert(part.clone(), Value::Object(node.clone()));
+            }
+        }
+    }
+}
+
+fn union_nodes(old: &mut Tree, node: &Tree) {
+    let member = is_member(old) || is_member(node);
+    union(old, node);
+    if member && !old.is_empty() {
+        old.insert(SELF.into(), Value::Object(Tree::new()));
+    }
+}
+
+fn intersection(a: &Tree, b: &Tree) -> Tree {
+    let mut both = Tree::new();
+    for (part, left) in parts(a) {
+        if let Some(right) = below(b, part) {
+            let member = is_member(left) && is_member(right);
+            Sub { member, below: intersection(left, right) }.put(&mut both, part.clone());
+        }
+    }
+    both
+}
+
+fn difference(from: &mut Tree, other: &Tree) {
+    for (part, gone) in parts(other) {
+        let Some(Value::Object(node)) = from.get_mut(part) else { continue };
+        let member = is_member(node) && !is_member(gone);
+        node.remove(SELF);
+        difference(node, gone);
+        settle(from, part, member);
+    }
+}
+
+fn recursive_difference(from: &mut Tree, other: &Tree) {
+    for (part, gone) in parts(other) {
+        if is_member(gone) {
+            from.remove(part);
+            continue;
+        }
+        let Some(Value::Object(node)) = from.get_mut(part) else { continue };
+        let member = is_member(node);
+        node.remove(SELF);
+        recursive_difference(node, gone);
+        settle(from, part, member);
+    }
+}
+
+/// Brings a node back into form after things below it were removed.
+fn settle(tree: &mut Tree, part: &str, member: bool) {
+    let Some(Value::Object(node)) = tree.get_mut(part) else { return };
+    if !node.is_empty() && member {
+        node.insert(SELF.into(), Value::Object(Tree::new()));
+    } else if node.is_empty() && !member {
+        tree.remove(part);
+    }
+}
+
+fn leaves(tree: &Tree) -> Tree {
+    let mut result = Tree::new();
+    for (part, node) in parts(tree) {
+        Sub { member: node.is_empty(), below: leaves(node) }.put(&mut result, part.clone());
+    }
+    result
+}
+
+fn collect(tree: &Tree, prefix: &str, paths: &mut Vec<String>) {
+    let path = |part: &str| format!("{prefix}{}", element::display(part));
+    paths.extend(parts(tree).filter(|(_, node)| is_member(node)).map(|(part, _)| path(part)));
+    for (part, node) in parts(tree) {
+        if !node.is_empty() {
+            collect(node, &path(part), paths);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Cases modelled on what structured-merge-diff and kube-apiserver promise.
+
+mod apply;
+mod laws;
+mod sets;
+mod update;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::patch::sample::{of, schema};
+
+fn writer<'a>(manager: &'a str, time: &'a str) -> Writer<'a> {
+    Writer { manager, api_version: "v1", subresource: "", time }
+}
+
+/// An object of a kind under test, written step by step.
+struct Live {
+    kind: &'static str,
+    object: Option<Value>,
+    reset: FieldSet,
+}
+
+impl Live {
+    fn new(kind: &'static str) -> Self {
+        Live { kind, object: None, reset: FieldSet::default() }
+    }
+
+    /// Applies, and says whether anything changed.
+    fn apply(&mut self, who: &str, applied: Value, force: bool) -> Result<bool, ApplyError> {
+        self.apply_as(&writer(who, "2026-01-01T00:00:00Z"), applied, force)
+    }
+
+    fn apply_as(
+        &mut self,
+        who: &Writer<'_>,
+        applied: Value,
+        force: bool,
+    ) -> Result<bool, ApplyError> {
+        let live = self.object.as_ref();
+        let of = of(self.kind);
+        let new = on_apply(schema(), of, live, &applied, who, force, &self.reset)?;
+        let changed = new.is_some();
+        self.object = new.or(self.object.take());
+        Ok(changed)
+    }
+
+    fn update(&mut self, who: &str, new: Value) {
+        self.update_as(&writer(who, "2026-01-01T00:00:00Z"), new);
+    }
+
+    fn update_as(&mut self, who: &Writer<'_>, mut new: Value) {
+        let of = of(self.kind);
+        on_update(schema(), of, self.object.as_ref(), &mut new, who, &self.reset);
+        self.object = Some(new);
+    }
+
+    /// The object without `managedFields`.
+    fn bare(&self) -> Value {
+        let mut object = self.object.clone().unwrap_or_default();
+        object["metadata"].as_object_mut().unwrap().remove("managedFields");
+        object
+    }
+
+    /// Who owns what, as (manager, operation, fields).
+    fn owners(&self) -> Value {
+        let list = self.object.as_ref().and_then(|o| o["metadata"].get("managedFields").cloned());
+        let list = list.unwrap_or(json!([]));
+        let entries = list.as_array().unwrap().iter();
+        entries.map(|e| json!([e["manager"], e["operation"], e["fieldsV1"]])).collect()
+    }
+
+    fn times(&self) -> Value {
+        let list = self.object.as_ref().unwrap()["metadata"]["managedFields"].as_array().unwrap();
+        list.iter().map(|e| json!([e["manager"], e["time"]])).collect()
+    }
+}
+
+fn conflicts(result: Result<bool, ApplyError>) -> Vec<(String, String)> {
+    match result {
+        Err(ApplyError::Conflicts(list)) => list.into_iter().map(|c| (c.manager, c.path)).collect(),
+        other => panic!("expected conflicts, got {other:?}"),
+    }
+}
+
+fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
+    list.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect()
+}

@@ -1,0 +1,130 @@
+//! What every write but an apply does to `managedFields`: the fields it changed become the
+//! writer's, and nobody owns a field that is gone.
+
+use serde_json::Value;
+
+use super::Writer;
+use super::managers::{self, Manager, Operation, cap, encode, trusted};
+use super::set::FieldSet;
+use super::walk::compare;
+use crate::schema::{Schema, TypeId};
+
+/// Brings the `managedFields` of a new object up to date with what changed from the old one. `old`
+/// is `None` on create; both are in canonical form. Fields in `reset` (and below) are never owned:
+/// the server takes them from elsewhere than this request.
+///
+/// A client may send `managedFields` of its own with the object itself (not with a subresource): a
+/// valid list counts instead of the old one, `[]` and `[{}]` clear it, anything else is ignored. An
+/// object without `managedFields` that is not new stays without.
+pub fn on_update(
+    schema: &Schema,
+    of: TypeId,
+    old: Option<&Value>,
+    new: &mut Value,
+    who: &Writer<'_>,
+    reset: &FieldSet,
+) {
+    let given = metadata_of(new).and_then(|metadata| metadata.remove(MANAGED_FIELDS));
+    let live = old.and_then(managed_fields);
+    let source = source(given, live, who);
+    let empty = match &source {
+        Source::Kept(kept) => kept.as_array().is_none_or(Vec::is_empty),
+        Source::Sent(sent) => sent.is_empty(),
+    };
+    if empty && old.is_some() {
+        return;
+    }
+    let nothing = Value::Object(serde_json::Map::new());
+    let mut delta = compare(schema, of, old.unwrap_or(&nothing), new);
+    delta.changed.recursive_difference(reset);
+    delta.removed.recursive_difference(reset);
+    let managers = match source {
+        Source::Kept(kept) if delta.changed.is_empty() && delta.removed.is_empty() => {
+            return set(new, kept);
+        }
+        Source::Kept(kept) => trusted(kept),
+        Source::Sent(sent) => sent,
+    };
+    let mut managers = attribute(managers, &delta.changed, &delta.removed, who);
+    cap(&mut managers);
+    if !managers.is_empty() {
+        set(new, encode(managers));
+    }
+}
+
+/// Gives what changed to the writer, and takes it and what was removed from everyone else.
+pub(super) fn attribute(
+    mut managers: Vec<Manager>,
+    changed: &FieldSet,
+    removed: &FieldSet,
+    who: &Writer<'_>,
+) -> Vec<Manager> {
+    let mut own = None;
+    for (i, manager) in managers.iter_mut().enumerate() {
+        manager.fields.difference(removed);
+        if manager.is(who, Operation::Update) {
+            own = Some(i);
+        } else {
+            manager.fields.difference(changed);
+        }
+    }
+    match own {
+        _ if changed.is_empty() => {}
+        Some(i) => {
+            managers[i].fields.union(changed);
+            managers[i].time = Some(who.time.into());
+        }
+        None => managers.push(Manager::new(who, Operation::Update, changed.clone())),
+    }
+    managers.retain(|manager| !manager.fields.is_empty());
+    managers
+}
+
+/// The list to start from.
+enum Source {
+    /// What the server wrote.
+    Kept(Value),
+    /// What the client sent instead.
+    Sent(Vec<Manager>),
+}
+
+fn source(given: Option<Value>, live: Option<&Value>, who: &Writer<'_>) -> Source {
+    let kept = || Source::Kept(live.cloned().unwrap_or_default());
+    match given {
+        // The client sent back what it read: take that one, which costs no copy.
+        Some(given) if Some(&given) == live => Source::Kept(given),
+        None | Some(Value::Null) => kept(),
+        Some(_) if !who.subresource.is_empty() => kept(),
+        Some(given) if is_reset(&given) => Source::Sent(Vec::new()),
+        Some(given) => match managers::parse(&given) {
+            Ok(sent) => Source::Sent(sent),
+            Err(_) => kept(),
+        },
+    }
+}
+
+fn is_reset(given: &Value) -> bool {
+    match given.as_array().map(Vec::as_slice) {
+        Some([]) => true,
+        Some([only]) => only.as_object().is_some_and(serde_json::Map::is_empty),
+        _ => false,
+    }
+}
+
+pub(super) const MANAGED_FIELDS: &str = "managedFields";
+
+pub(super) fn managed_fields(object: &Value) -> Option<&Value> {
+    object.get("metadata")?.get(MANAGED_FIELDS)
+}
+
+pub(super) fn metadata_of(object: &mut Value) -> Option<&mut serde_json::Map<String, Value>> {
+    object.get_mut("metadata").and_then(Value::as_object_mut)
+}
+
+/// Sets the list; an object without metadata has none.
+pub(super) fn set(object: &mut Value, list: Value) {
+    let empty = list.as_array().is_none_or(Vec::is_empty);
+    if let Some(metadata) = metadata_of(object).filter(|_| !empty) {
+        metadata.insert(MANAGED_FIELDS.into(), list);
+    }
+}

@@ -1,0 +1,262 @@
+//! Strategic merge patches: merge patches in which the schema says how lists merge, and in which
+//! directives (`$patch`, `$retainKeys`, `$setElementOrder/…`, `$deleteFromPrimitiveList/…`) say
+//! the rest.
+//!
+//! A directive acts and is gone: none ever stands in a result, not even one inside a value that is
+//! new to the object.
+
+mod list;
+#[cfg(test)]
+mod tests;
+
+use serde_json::{Map, Value};
+
+use super::PatchError;
+use crate::schema::{Field, Patch, Schema, Shape, Type, TypeId};
+
+const PATCH: &str = "$patch";
+const RETAIN_KEYS: &str = "$retainKeys";
+const ELEMENT_ORDER: &str = "$setElementOrder";
+const DELETE_FROM: &str = "$deleteFromPrimitiveList";
+
+/// Applies a strategic merge patch to an object of the given type.
+pub fn strategic(
+    schema: &Schema,
+    of: TypeId,
+    target: &Value,
+    patch: Value,
+) -> Result<Value, PatchError> {
+    let (Value::Object(target), Value::Object(patch)) = (target, patch) else {
+        return Err(PatchError::Malformed("invalid JSON document".into()));
+    };
+    let merged = merge_map(schema, View::Struct(schema.type_of(of)), target.clone(), patch)?;
+    Ok(Value::Object(merged))
+}
+
+/// What the schema knows of an object.
+#[derive(Clone, Copy)]
+enum View<'s> {
+    Struct(&'s Type),
+    MapOf(&'s Shape),
+    Unknown,
+}
+
+/// How a list merges.
+#[derive(Clone, Copy)]
+enum ListRule<'s> {
+    Replace,
+    Scalars,
+    ByKey(&'static str, View<'s>),
+}
+
+impl<'s> View<'s> {
+    fn of_shape(schema: &'s Schema, shape: &'s Shape) -> Self {
+        match shape {
+            Shape::Object(id) => View::Struct(schema.type_of(*id)),
+            Shape::Map(element) => View::MapOf(element),
+            _ => View::Unknown,
+        }
+    }
+
+    /// What is under a key: the view of an object there, and the rule for a list there.
+    fn under(self, schema: &'s Schema, key: &str) -> (View<'s>, ListRule<'s>) {
+        match self {
+            View::Struct(of) => match of.field(key) {
+                Some(field) => (View::of_shape(schema, &field.shape), list_rule(schema, field)),
+                None => (View::Unknown, ListRule::Replace),
+            },
+            View::MapOf(element) => (View::of_shape(schema, element), ListRule::Replace),
+            View::Unknown => (View::Unknown, ListRule::Replace),
+        }
+    }
+}
+
+fn list_rule<'s>(schema: &'s Schema, field: &'s Field) -> ListRule<'s> {
+    let element = match &field.shape {
+        Shape::List(element) => View::of_shape(schema, element),
+        _ => View::Unknown,
+    };
+    match field.patch {
+        Patch::Default | Patch::RetainKeys => ListRule::Replace,
+        Patch::Merge(None) => ListRule::Scalars,
+        Patch::Merge(Some(key)) | Patch::MergeRetainKeys(key) => ListRule::ByKey(key, element),
+    }
+}
+
+fn merge_map(
+    schema: &Schema,
+    view: View<'_>,
+    mut target: Map<String, Value>,
+    mut patch: Map<String, Value>,
+) -> Result<Map<String, Value>, PatchError> {
+    match patch.get(PATCH) {
+        None => {}
+        Some(Value::String(how)) if how == "replace" => return Ok(strip_map(patch)),
+        Some(Value::String(how)) if how == "delete" => return Ok(Map::new()),
+        Some(how) => return Err(unknown_directive(how, &patch)),
+    }
+    if let Some(keys) = patch.remove(RETAIN_KEYS) {
+        retain_keys(&mut target, &patch, &keys)?;
+    }
+    let (orders, patch) =
+        split(patch, ELEMENT_ORDER, "invalid patch format of setElementOrder list")?;
+    let (deletions, mut patch) =
+        split(patch, DELETE_FROM, "invalid patch format of primitive list")?;
+    for (key, order) in orders {
+        let (_, rule) = view.under(schema, &key);
+        let merged =
+            list::merge_ordered(schema, rule, target.get(&key), patch.remove(&key), order)?;
+        if let Some(merged) = merged {
+            target.insert(key, Value::Array(merged));
+        }
+    }
+    for (key, value) in patch {
+        merge_member(schema, view, &mut target, key, value)?;
+    }
+    for (key, doomed) in deletions {
+        let Value::Array(doomed) = doomed else {
+            return Err(PatchError::Malformed("invalid patch format of primitive list".into()));
+        };
+        if let Some(Value::Array(list)) = target.get_mut(&key) {
+            list::delete_scalars(list, &doomed);
+        }
+    }
+    Ok(target)
+}
+
+fn merge_member(
+    schema: &Schema,
+    view: View<'_>,
+    target: &mut Map<String, Value>,
+    key: String,
+    value: Value,
+) -> Result<(), PatchError> {
+    if value.is_null() {
+        target.remove(&key);
+        return Ok(());
+    }
+    let (inner, rule) = view.under(schema, &key);
+    let merged = match (target.remove(&key), value) {
+        (Some(Value::Object(old)), Value::Object(new)) => {
+            Value::Object(merge_map(schema, inner, old, new)?)
+        }
+        (Some(Value::Array(old)), Value::Array(new)) => {
+            Value::Array(list::merge(schema, rule, old, new)?)
+        }
+        (_, value) => strip(value),
+    };
+    target.insert(key, merged);
+    Ok(())
+}
+
+/// Removes from the object what the directive does not name. The patch may set only what it names.
+fn retain_keys(
+    target: &mut Map<String, Value>,
+    patch: &Map<String, Value>,
+    keys: &Value,
+) -> Result<(), PatchError> {
+    let bad = || PatchError::Malformed("invalid patch format of retainKeys".into());
+    let keys = keys.as_array().ok_or_else(bad)?;
+    let named: std::collections::HashSet<&str> = keys.iter().filter_map(Value::as_str).collect();
+    let free = |key: &str| key.starts_with(DELETE_FROM) || key.starts_with(ELEMENT_ORDER);
+    if patch.iter().any(|(k, v)| !v.is_null() && !free(k) && !named.contains(k.as_str())) {
+        return Err(bad());
+    }
+    target.retain(|key, _| named.contains(key.as_str()));
+    Ok(())
+}
+
+type Members = Vec<(String, Value)>;
+
+/// Takes the directives `PREFIX/field` out of a patch, as (field, value).
+fn split(
+    patch: Map<String, Value>,
+    prefix: &str,
+    bad: &str,
+) -> Result<(Members, Map<String, Value>), PatchError> {
+    if !patch.keys().any(|key| key.starts_with(prefix)) {
+        return Ok((Vec::new(), patch));
+    }
+    let (directives, rest): (Members, Members) =
+        patch.into_iter().partition(|(key, _)| key.starts_with(prefix));
+    let mut named = Vec::with_capacity(directives.len());
+    for (key, value) in directives {
+        let field = key[prefix.len()..].strip_prefix('/');
+        let field = field.ok_or_else(|| PatchError::Malformed(bad.into()))?;
+        named.push((field.to_owned(), value));
+    }
+    Ok((named, rest.into_iter().collect()))
+}
+
+/// A value that is new to the object, as it is without directives and nulls.
+fn strip(value: Value) -> Value {
+    match value {
+        Value::Object(map) => Value::Object(match map.get(PATCH).and_then(Value::as_str) {
+            Some("delete") => Map::new(),
+            _ => strip_map(map),
+        }),
+        Value::Array(list) => {
+            Value::Array(list.into_iter().filter(|v| !is_special(v)).map(strip).collect())
+        }
+        scalar => scalar,
+    }
+}
+
+fn strip_map(map: Map<String, Value>) -> Map<String, Value> {
+    map.into_iter()
+        .filter(|(key, value)| !value.is_null() && !is_directive(key))
+        .map(|(key, value)| (key, strip(value)))
+        .collect()
+}
+
+fn is_directive(key: &str) -> bool {
+    key == PATCH
+        || key == RETAIN_KEYS
+        || [ELEMENT_ORDER, DELETE_FROM]
+            .iter()
+            .any(|prefix| key.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/')))
+}
+
+/// Whether a list element is an order to the list rather than an element of it.
+fn is_special(element: &Value) -> bool {
+    let Value::Object(map) = element else { return false };
+    map.get(PATCH).is_some_and(|how| how == "delete" || map.len() == 1)
+}
+
+fn unknown_directive(how: &Value, patch: &Map<String, Value>) -> PatchError {
+    let map = go_map(patch);
+    PatchError::Directive(format!("unknown patch type: {} in map: {map}", go_value(how)))
+}
+
+/// A value as Go prints it: the texts of these errors are known to clients in that form.
+fn go_value(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".into(),
+        Value::String(text) => text.clone(),
+        Value::Array(list) => {
+            format!("[{}]", list.iter().map(go_value).collect::<Vec<_>>().join(" "))
+        }
+        Value::Object(map) => go_map(map),
+        other => other.to_string(),
+    }
+}
+
+fn go_map(map: &Map<String, Value>) -> String {
+    let mut members: Vec<_> = map.iter().collect();
+    members.sort_by_key(|(key, _)| *key);
+    let members: Vec<_> = members.iter().map(|(k, v)| format!("{k}:{}", go_value(v))).collect();
+    format!("map[{}]", members.join(" "))
+}
+
+fn wrong_type(expected: &str, actual: &Value) -> PatchError {
+    let actual = match actual {
+        Value::Null => "%!s(<nil>)",
+        Value::Bool(_) => "bool",
+        Value::Number(n) if n.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    };
+    PatchError::Directive(format!("expected a {expected}, but received a {actual}"))
+}

@@ -1,0 +1,218 @@
+//! Certificate authorities and what they issue.
+
+use der::asn1::{AnyRef, BitStringRef, ObjectIdentifier, OctetString, UintRef};
+use der::{Decode, Encode};
+use x509_cert::certificate::Version;
+use x509_cert::ext::Extension;
+use x509_cert::ext::pkix::{
+    AuthorityKeyIdentifier, BasicConstraints, ExtendedKeyUsage, KeyUsage, KeyUsages,
+};
+
+use crate::certificate::{
+    AUTHORITY_KEY_IDENTIFIER, BASIC_CONSTRAINTS, EXTENDED_KEY_USAGE, KEY_USAGE, SUBJECT_ALT_NAME,
+    SUBJECT_KEY_IDENTIFIER,
+};
+use crate::limits::MAX_ALT_NAMES;
+use crate::syntax::{Fields, SignedFields};
+use crate::{
+    AltName, Certificate, Error, PrivateKey, PublicKey, Purpose, Serial, Subject, Validity,
+};
+
+/// A certificate authority: a certificate that may sign others, and its key.
+#[derive(Debug)]
+pub struct Authority {
+    certificate: Certificate,
+    key: PrivateKey,
+}
+
+impl Authority {
+    /// Makes a new authority that nobody vouches for.
+    pub fn self_signed(
+        subject: &Subject,
+        validity: Validity,
+        key: PrivateKey,
+        serial: Serial,
+    ) -> Result<Self, Error> {
+        let identifier = key.public_key().identifier()?;
+        let usages = KeyUsages::KeyCertSign | KeyUsages::CRLSign | KeyUsages::DigitalSignature;
+        let certificate = Contents {
+            serial,
+            issuer: subject.as_der(),
+            subject: subject.as_der(),
+            validity,
+            public_key: key.public_key(),
+            extensions: vec![
+                extension(BASIC_CONSTRAINTS, true, &constraints(true))?,
+                extension(KEY_USAGE, true, &KeyUsage(usages))?,
+                subject_key_identifier(&identifier)?,
+            ],
+        }
+        .sign(&key)?;
+        Self::new(Certificate::from_der(&certificate)?, key)
+    }
+
+    /// Reads an authority from the PEM of its certificate and of its key.
+    pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, Error> {
+        Self::new(Certificate::from_pem(certificate)?, PrivateKey::from_pem(key)?)
+    }
+
+    /// Joins a certificate and its key, if it is an authority's and the key belongs to it.
+    pub fn new(certificate: Certificate, key: PrivateKey) -> Result<Self, Error> {
+        if certificate.public_key() != key.public_key() {
+            return Err(Error::KeyMismatch);
+        }
+        certificate.check_authority()?;
+        Ok(Self { certificate, key })
+    }
+
+    /// Whether it has issued this certificate: named as its issuer, and the signature is its own.
+    pub fn has_issued(&self, certificate: &Certificate) -> bool {
+        certificate.is_issued_in_the_name_of(&self.certificate)
+            && SignedFields::from_der(certificate.der()).is_ok_and(|signed| {
+                signed.algorithm == self.key.signature_algorithm()
+                    && signed.tbs.to_der().is_ok_and(|contents| {
+                        self.key.verifies(&contents, signed.signature.raw_bytes())
+                    })
+            })
+    }
+
+    /// Its certificate: what others trust.
+    pub fn certificate(&self) -> &Certificate {
+        &self.certificate
+    }
+
+    /// Its key.
+    pub fn key(&self) -> &PrivateKey {
+        &self.key
+    }
+}
+
+/// A certificate to be issued that cannot itself issue.
+#[derive(Debug, Clone)]
+pub struct Leaf<'a> {
+    /// Who it is for.
+    pub subject: Subject,
+    /// Which names it speaks for, in this order.
+    pub alt_names: Vec<AltName>,
+    /// What it may be used for.
+    pub purposes: Vec<Purpose>,
+    /// When it is wanted for. What exceeds the authority's own validity is cut off.
+    pub validity: Validity,
+    /// The key it certifies.
+    pub public_key: &'a PublicKey,
+    /// Its serial number.
+    pub serial: Serial,
+}
+
+/// Issues a certificate, as DER.
+pub fn issue(authority: &Authority, leaf: &Leaf<'_>) -> Result<Vec<u8>, Error> {
+    if leaf.alt_names.len() > MAX_ALT_NAMES {
+        return Err(Error::TooLarge { what: "subject alternative names", limit: MAX_ALT_NAMES });
+    }
+    let anonymous = leaf.subject.is_empty();
+    if anonymous && leaf.alt_names.is_empty() {
+        let reason = "neither a subject nor an alternative name is given";
+        return Err(Error::InvalidName { what: "certificate", reason });
+    }
+    let mut extensions = vec![
+        extension(BASIC_CONSTRAINTS, true, &constraints(false))?,
+        extension(KEY_USAGE, true, &leaf_key_usage(leaf.public_key)?)?,
+    ];
+    if !leaf.purposes.is_empty() {
+        let purposes = leaf.purposes.iter().map(Purpose::oid).collect::<Result<_, _>>()?;
+        extensions.push(extension(EXTENDED_KEY_USAGE, false, &ExtendedKeyUsage(purposes))?);
+    }
+    extensions.push(subject_key_identifier(&leaf.public_key.identifier()?)?);
+    if let Some(identifier) = authority.certificate.key_identifier() {
+        extensions.push(authority_key_identifier(identifier)?);
+    }
+    if !leaf.alt_names.is_empty() {
+        let names = leaf.alt_names.iter().map(AltName::encoded).collect::<Result<Vec<_>, _>>()?;
+        // RFC 5280 §4.2.1.6: critical if there is nothing else to go by.
+        extensions.push(extension(SUBJECT_ALT_NAME, anonymous, &names)?);
+    }
+    Contents {
+        serial: leaf.serial,
+        issuer: authority.certificate.subject_der(),
+        subject: leaf.subject.as_der(),
+        validity: leaf.validity.clipped_to(&authority.certificate.validity())?,
+        public_key: leaf.public_key,
+        extensions,
+    }
+    .sign(&authority.key)
+}
+
+/// Everything in a certificate but the signature.
+struct Contents<'a> {
+    serial: Serial,
+    issuer: &'a [u8],
+    subject: &'a [u8],
+    validity: Validity,
+    public_key: &'a PublicKey,
+    extensions: Vec<Extension>,
+}
+
+impl Contents<'_> {
+    fn sign(self, key: &PrivateKey) -> Result<Vec<u8>, Error> {
+        let algorithm = key.signature_algorithm();
+        let contents = Fields {
+            version: Version::V3,
+            serial: UintRef::new(self.serial.as_bytes()).map_err(Error::encoding)?,
+            algorithm,
+            issuer: AnyRef::from_der(self.issuer).map_err(Error::encoding)?,
+            validity: self.validity.encoded()?,
+            subject: AnyRef::from_der(self.subject).map_err(Error::encoding)?,
+            public_key: AnyRef::from_der(self.public_key.as_der()).map_err(Error::encoding)?,
+            issuer_unique_id: None,
+            subject_unique_id: None,
+            extensions: Some(self.extensions),
+        };
+        let contents = contents.to_der().map_err(Error::encoding)?;
+        let signature = key.sign(&contents)?;
+        let signed = SignedFields {
+            tbs: AnyRef::from_der(&contents).map_err(Error::encoding)?,
+            algorithm,
+            signature: BitStringRef::from_bytes(&signature).map_err(Error::encoding)?,
+        };
+        signed.to_der().map_err(Error::encoding)
+    }
+}
+
+fn constraints(ca: bool) -> BasicConstraints {
+    BasicConstraints { ca, path_len_constraint: None }
+}
+
+/// Only RSA keys encipher, and only in TLS 1.2 with clients that know no better.
+fn leaf_key_usage(key: &PublicKey) -> Result<KeyUsage, Error> {
+    Ok(KeyUsage(if key.is_rsa()? {
+        KeyUsages::DigitalSignature | KeyUsages::KeyEncipherment
+    } else {
+        KeyUsages::DigitalSignature.into()
+    }))
+}
+
+fn subject_key_identifier(identifier: &[u8]) -> Result<Extension, Error> {
+    let identifier = OctetString::new(identifier).map_err(Error::encoding)?;
+    extension(SUBJECT_KEY_IDENTIFIER, false, &identifier)
+}
+
+fn authority_key_identifier(identifier: &[u8]) -> Result<Extension, Error> {
+    let identifier = AuthorityKeyIdentifier {
+        key_identifier: Some(OctetString::new(identifier).map_err(Error::encoding)?),
+        ..AuthorityKeyIdentifier::default()
+    };
+    extension(AUTHORITY_KEY_IDENTIFIER, false, &identifier)
+}
+
+fn extension(
+    oid: ObjectIdentifier,
+    critical: bool,
+    value: &impl Encode,
+) -> Result<Extension, Error> {
+    let value = value.to_der().map_err(Error::encoding)?;
+    let extn_value = OctetString::new(value).map_err(Error::encoding)?;
+    Ok(Extension { extn_id: oid, critical, extn_value })
+}
+
+#[cfg(test)]
+mod tests;

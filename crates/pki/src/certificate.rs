@@ -1,0 +1,239 @@
+//! A certificate, read once, with the facts that decisions are made on.
+
+use std::fmt;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use der::asn1::{ObjectIdentifier, OctetString};
+use der::{Decode, Encode};
+use rustls_pki_types::CertificateDer;
+use x509_cert::certificate::Version;
+use x509_cert::ext::Extension;
+use x509_cert::ext::pkix::{BasicConstraints, KeyUsage};
+
+use crate::limits::{MAX_CERTIFICATE_BYTES, MAX_EXTENSIONS, MAX_PURPOSES};
+use crate::syntax::{Fields, SignedFields};
+use crate::{AltName, Error, PublicKey, Purpose, Validity, alt_name, pem, subject};
+
+/// A certificate that has been parsed. Its signature has not been checked: that needs a chain.
+#[derive(Clone)]
+pub struct Certificate {
+    der: CertificateDer<'static>,
+    subject: Vec<u8>,
+    issuer: Vec<u8>,
+    serial: Vec<u8>,
+    common_name: Option<String>,
+    organizations: Vec<String>,
+    validity: Validity,
+    public_key: PublicKey,
+    extensions: Extensions,
+}
+
+/// What the extensions say that we look at.
+#[derive(Clone, Default)]
+struct Extensions {
+    is_authority: bool,
+    key_usage: Option<KeyUsage>,
+    purposes: Option<Vec<Purpose>>,
+    alt_names: Vec<AltName>,
+    key_identifier: Option<Vec<u8>>,
+}
+
+pub(crate) const SUBJECT_KEY_IDENTIFIER: ObjectIdentifier =
+    ObjectIdentifier::new_unwrap("2.5.29.14");
+pub(crate) const KEY_USAGE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.15");
+pub(crate) const SUBJECT_ALT_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.17");
+pub(crate) const BASIC_CONSTRAINTS: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.19");
+pub(crate) const AUTHORITY_KEY_IDENTIFIER: ObjectIdentifier =
+    ObjectIdentifier::new_unwrap("2.5.29.35");
+pub(crate) const EXTENDED_KEY_USAGE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.37");
+
+const WHAT: &str = "certificate";
+
+impl Certificate {
+    /// Reads one certificate, to its last byte.
+    pub fn from_der(der: &[u8]) -> Result<Self, Error> {
+        if der.len() > MAX_CERTIFICATE_BYTES {
+            return Err(Error::TooLarge { what: WHAT, limit: MAX_CERTIFICATE_BYTES });
+        }
+        let malformed = Error::malformed(WHAT);
+        let signed = SignedFields::from_der(der).map_err(&malformed)?;
+        let fields = signed.tbs.decode_as::<Fields<'_>>().map_err(&malformed)?;
+        if fields.algorithm != signed.algorithm {
+            return Err(refuse("the signed and the outer signature algorithm differ"));
+        }
+        let identity = subject::read(fields.subject)?;
+        subject::read(fields.issuer)?;
+        let extensions = match &fields.extensions {
+            Some(_) if fields.version != Version::V3 => {
+                return Err(refuse("extensions in a certificate older than version 3"));
+            }
+            Some(extensions) => Extensions::read(extensions)?,
+            None => Extensions::default(),
+        };
+        Ok(Self {
+            subject: fields.subject.to_der().map_err(&malformed)?,
+            issuer: fields.issuer.to_der().map_err(&malformed)?,
+            serial: fields.serial.as_bytes().to_vec(),
+            common_name: identity.common_name,
+            organizations: identity.organizations,
+            validity: Validity::decoded(&fields.validity)?,
+            public_key: PublicKey::from_der(&fields.public_key.to_der().map_err(&malformed)?)?,
+            extensions,
+            der: CertificateDer::from(der.to_vec()),
+        })
+    }
+
+    /// Reads exactly one certificate from PEM.
+    pub fn from_pem(text: &[u8]) -> Result<Self, Error> {
+        match pem::certificates(text)?.as_slice() {
+            [der] => Self::from_der(der),
+            _ => Err(pem::PemError::Several("certificate").into()),
+        }
+    }
+
+    /// Its bytes.
+    pub fn der(&self) -> &CertificateDer<'static> {
+        &self.der
+    }
+
+    /// Writes it as PEM.
+    pub fn to_pem(&self) -> String {
+        pem::encode_certificates([self.der.as_ref()])
+    }
+
+    /// The subject's common name: of a client, the user's name. Of several the last.
+    pub fn common_name(&self) -> Option<&str> {
+        self.common_name.as_deref()
+    }
+
+    /// The subject's organizations, in order: of a client, the groups.
+    pub fn organizations(&self) -> &[String] {
+        &self.organizations
+    }
+
+    /// The time it is good for.
+    pub fn validity(&self) -> Validity {
+        self.validity
+    }
+
+    /// What its key may be used for; none if it does not say, which allows everything.
+    pub fn purposes(&self) -> Option<&[Purpose]> {
+        self.extensions.purposes.as_deref()
+    }
+
+    /// Whether its key may be used for `purpose`, as Go and webpki see it.
+    pub fn allows(&self, purpose: &Purpose) -> bool {
+        self.purposes().is_none_or(|all| all.contains(purpose) || all.contains(&Purpose::Any))
+    }
+
+    /// DNS names, addresses and URIs that it speaks for.
+    pub fn alt_names(&self) -> &[AltName] {
+        &self.extensions.alt_names
+    }
+
+    /// Serial number, big-endian without leading zeros.
+    pub fn serial(&self) -> &[u8] {
+        &self.serial
+    }
+
+    /// SHA-256 of its bytes.
+    pub fn fingerprint(&self) -> [u8; 32] {
+        let mut fingerprint = [0; 32];
+        fingerprint.copy_from_slice(digest(&SHA256, &self.der).as_ref());
+        fingerprint
+    }
+
+    /// The key it certifies.
+    pub fn public_key(&self) -> &PublicKey {
+        &self.public_key
+    }
+
+    /// Whether `authority` is named as its issuer. The signature is not looked at.
+    pub fn is_issued_in_the_name_of(&self, authority: &Self) -> bool {
+        self.issuer == authority.subject
+    }
+
+    /// Whether it may sign certificates, or why not.
+    pub(crate) fn check_authority(&self) -> Result<(), Error> {
+        if !self.extensions.is_authority {
+            return Err(Error::NotAuthority("its basic constraints do not say so"));
+        }
+        match self.extensions.key_usage {
+            Some(usage) if !usage.key_cert_sign() => {
+                Err(Error::NotAuthority("its key usage does not include signing certificates"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The subject, byte for byte.
+    pub(crate) fn subject_der(&self) -> &[u8] {
+        &self.subject
+    }
+
+    /// The subject key identifier, if it has one.
+    pub(crate) fn key_identifier(&self) -> Option<&[u8]> {
+        self.extensions.key_identifier.as_deref()
+    }
+}
+
+impl fmt::Debug for Certificate {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Certificate")
+            .field("common_name", &self.common_name)
+            .field("organizations", &self.organizations)
+            .field("validity", &self.validity)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Extensions {
+    fn read(extensions: &[Extension]) -> Result<Self, Error> {
+        if extensions.len() > MAX_EXTENSIONS {
+            return Err(Error::TooLarge { what: "extensions", limit: MAX_EXTENSIONS });
+        }
+        let mut found = Self::default();
+        for (index, extension) in extensions.iter().enumerate() {
+            let oid = extension.extn_id;
+            // RFC 5280 §4.2. Which of two would count is what attacks are made of.
+            if extensions.iter().take(index).any(|earlier| earlier.extn_id == oid) {
+                return Err(refuse("an extension occurs twice"));
+            }
+            let value = extension.extn_value.as_bytes();
+            match oid {
+                BASIC_CONSTRAINTS => {
+                    let constraints = BasicConstraints::from_der(value);
+                    found.is_authority =
+                        constraints.map_err(Error::malformed("basic constraints"))?.ca;
+                }
+                KEY_USAGE => {
+                    let usage = KeyUsage::from_der(value);
+                    found.key_usage = Some(usage.map_err(Error::malformed("key usage"))?);
+                }
+                EXTENDED_KEY_USAGE => found.purposes = Some(purposes(value)?),
+                SUBJECT_ALT_NAME => found.alt_names = alt_name::read(value)?,
+                SUBJECT_KEY_IDENTIFIER => {
+                    let identifier = OctetString::from_der(value);
+                    let identifier = identifier.map_err(Error::malformed("key identifier"))?;
+                    found.key_identifier = Some(identifier.as_bytes().to_vec());
+                }
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn purposes(value: &[u8]) -> Result<Vec<Purpose>, Error> {
+    let malformed = Error::malformed("extended key usage");
+    let oids = Vec::<ObjectIdentifier>::from_der(value).map_err(malformed)?;
+    if oids.len() > MAX_PURPOSES {
+        return Err(Error::TooLarge { what: "extended key usages", limit: MAX_PURPOSES });
+    }
+    Ok(oids.iter().map(Purpose::from_oid).collect())
+}
+
+fn refuse(reason: &str) -> Error {
+    Error::Malformed { what: WHAT, reason: reason.to_owned() }
+}

@@ -1,0 +1,308 @@
+//! Private and public keys.
+//!
+//! Windlass makes ECDSA P-256 keys: they take microseconds to make, and every client knows them. It
+//! reads what other tools make: RSA, the NIST curves and Ed25519, in PKCS#8, SEC 1 or PKCS#1.
+
+use std::fmt;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der, PublicKeyX509Der};
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1,
+    ECDSA_P384_SHA384_ASN1_SIGNING, ECDSA_P521_SHA512_ASN1, ECDSA_P521_SHA512_ASN1_SIGNING,
+    EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, ParsedPublicKey,
+    RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, RsaKeyPair, VerificationAlgorithm,
+};
+use der::asn1::{AnyRef, ObjectIdentifier, UintRef};
+use der::{Decode, Sequence};
+use x509_cert::spki::{AlgorithmIdentifierRef, SubjectPublicKeyInfoRef};
+use zeroize::Zeroizing;
+
+use crate::limits::{MAX_PRIVATE_KEY_BYTES, MAX_PUBLIC_KEY_BYTES, MAX_RSA_BITS, MIN_RSA_BITS};
+use crate::{Error, pem};
+
+/// A private key. It can sign and be written as PEM; it cannot be copied or printed.
+pub struct PrivateKey {
+    pair: Pair,
+    public: PublicKey,
+}
+
+enum Pair {
+    Ecdsa(Curve, EcdsaKeyPair),
+    Rsa(RsaKeyPair),
+    Ed25519(Ed25519KeyPair),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Curve {
+    P256,
+    P384,
+    P521,
+}
+
+/// How a JSON Web Signature by a key is called in its header (RFC 7518 §3.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JwsAlgorithm {
+    /// ECDSA with P-256.
+    Es256,
+    /// ECDSA with P-384.
+    Es384,
+    /// ECDSA with P-521.
+    Es512,
+    /// RSA PKCS#1 v1.5 with SHA-256.
+    Rs256,
+}
+
+impl JwsAlgorithm {
+    /// The value of the header's `alg`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Es256 => "ES256",
+            Self::Es384 => "ES384",
+            Self::Es512 => "ES512",
+            Self::Rs256 => "RS256",
+        }
+    }
+}
+
+impl PrivateKey {
+    /// Makes an ECDSA P-256 key.
+    pub fn generate() -> Result<Self, Error> {
+        let pair = EcdsaKeyPair::generate(Curve::P256.signing())
+            .map_err(|_| Error::Crypto("generating a key"))?;
+        Self::new(Pair::Ecdsa(Curve::P256, pair))
+    }
+
+    /// Reads a key from PEM: PKCS#8, SEC 1 (`EC PRIVATE KEY`) or PKCS#1 (`RSA PRIVATE KEY`).
+    pub fn from_pem(text: &[u8]) -> Result<Self, Error> {
+        let block = pem::private_key(text)?;
+        let der = block.contents.as_slice();
+        if der.len() > MAX_PRIVATE_KEY_BYTES {
+            return Err(Error::TooLarge { what: "private key", limit: MAX_PRIVATE_KEY_BYTES });
+        }
+        let pair = match block.label.as_str() {
+            pem::EC_PRIVATE_KEY => ecdsa(der),
+            pem::RSA_PRIVATE_KEY => RsaKeyPair::from_der(der).ok().map(Pair::Rsa),
+            _ => ecdsa(der).or_else(|| RsaKeyPair::from_pkcs8(der).ok().map(Pair::Rsa)).or_else(
+                || Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).ok().map(Pair::Ed25519),
+            ),
+        };
+        let unreadable = "malformed, or not RSA, ECDSA (P-256, P-384, P-521) or Ed25519";
+        Self::new(pair.ok_or(Error::UnsupportedKey(unreadable))?)
+    }
+
+    fn new(pair: Pair) -> Result<Self, Error> {
+        if let Pair::Rsa(pair) = &pair {
+            let bits = pair.public_modulus_len().saturating_mul(8);
+            if !(MIN_RSA_BITS..=MAX_RSA_BITS).contains(&bits) {
+                return Err(Error::UnsupportedKey("RSA keys have between 2048 and 8192 bits"));
+            }
+        }
+        let spki: Result<PublicKeyX509Der<'_>, _> = match &pair {
+            Pair::Ecdsa(_, pair) => pair.public_key().as_der(),
+            Pair::Rsa(pair) => pair.public_key().as_der(),
+            Pair::Ed25519(pair) => pair.public_key().as_der(),
+        };
+        let spki = spki.map_err(|_| Error::Crypto("encoding a public key"))?;
+        let public = PublicKey(spki.as_ref().to_vec());
+        Ok(Self { pair, public })
+    }
+
+    /// Writes the key as PKCS#8 PEM.
+    pub fn to_pem(&self) -> Result<Zeroizing<String>, Error> {
+        let failed = |_| Error::Crypto("encoding a private key");
+        match &self.pair {
+            Pair::Ecdsa(_, pair) => {
+                Ok(pem::encode(pem::PRIVATE_KEY, pair.to_pkcs8v1().map_err(failed)?.as_ref()))
+            }
+            Pair::Rsa(pair) => {
+                let der: Pkcs8V1Der<'_> = pair.as_der().map_err(failed)?;
+                Ok(pem::encode(pem::PRIVATE_KEY, der.as_ref()))
+            }
+            Pair::Ed25519(pair) => {
+                Ok(pem::encode(pem::PRIVATE_KEY, pair.to_pkcs8v1().map_err(failed)?.as_ref()))
+            }
+        }
+    }
+
+    /// The public half.
+    pub fn public_key(&self) -> &PublicKey {
+        &self.public
+    }
+
+    /// Signs a message as certificates and requests are signed, by [`Self::signature_algorithm`].
+    pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
+        let random = SystemRandom::new();
+        let failed = |_| Error::Crypto("signing");
+        match &self.pair {
+            Pair::Ecdsa(_, pair) => {
+                Ok(pair.sign(&random, message).map_err(failed)?.as_ref().to_vec())
+            }
+            Pair::Rsa(pair) => {
+                let mut signature = vec![0; pair.public_modulus_len()];
+                pair.sign(&RSA_PKCS1_SHA256, &random, message, &mut signature).map_err(failed)?;
+                Ok(signature)
+            }
+            Pair::Ed25519(pair) => Ok(pair.try_sign(message).map_err(failed)?.as_ref().to_vec()),
+        }
+    }
+
+    /// Whether a signature by [`Self::sign`] on this message is this key's.
+    pub(crate) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+        let algorithm: &'static dyn VerificationAlgorithm = match &self.pair {
+            Pair::Ecdsa(Curve::P256, _) => &ECDSA_P256_SHA256_ASN1,
+            Pair::Ecdsa(Curve::P384, _) => &ECDSA_P384_SHA384_ASN1,
+            Pair::Ecdsa(Curve::P521, _) => &ECDSA_P521_SHA512_ASN1,
+            Pair::Rsa(_) => &RSA_PKCS1_2048_8192_SHA256,
+            Pair::Ed25519(_) => &aws_lc_rs::signature::ED25519,
+        };
+        ParsedPublicKey::new(algorithm, self.public.as_der())
+            .is_ok_and(|key| key.verify_sig(message, signature).is_ok())
+    }
+
+    /// Signs a JSON Web Signature's input. Keys that no Kubernetes verifier takes for tokens have
+    /// no [`JwsAlgorithm`] and are refused.
+    pub fn sign_jws(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
+        match &self.pair {
+            Pair::Ecdsa(curve, _) => fixed_signature(&self.sign(message)?, curve.scalar_bytes()),
+            Pair::Rsa(_) => self.sign(message),
+            Pair::Ed25519(_) => Err(Error::UnsupportedKey("Ed25519 cannot sign tokens")),
+        }
+    }
+
+    /// What [`Self::sign_jws`] makes.
+    pub fn jws_algorithm(&self) -> Option<JwsAlgorithm> {
+        match &self.pair {
+            Pair::Ecdsa(Curve::P256, _) => Some(JwsAlgorithm::Es256),
+            Pair::Ecdsa(Curve::P384, _) => Some(JwsAlgorithm::Es384),
+            Pair::Ecdsa(Curve::P521, _) => Some(JwsAlgorithm::Es512),
+            Pair::Rsa(_) => Some(JwsAlgorithm::Rs256),
+            Pair::Ed25519(_) => None,
+        }
+    }
+
+    /// What [`Self::sign`] makes, as certificates name it.
+    pub(crate) fn signature_algorithm(&self) -> AlgorithmIdentifierRef<'static> {
+        let (oid, parameters) = match &self.pair {
+            Pair::Ecdsa(Curve::P256, _) => (ECDSA_WITH_SHA256, None),
+            Pair::Ecdsa(Curve::P384, _) => (ECDSA_WITH_SHA384, None),
+            Pair::Ecdsa(Curve::P521, _) => (ECDSA_WITH_SHA512, None),
+            // RFC 4055 §5 wants the NULL, and RFC 5758 and 8410 want none for the others.
+            Pair::Rsa(_) => (SHA256_WITH_RSA, Some(AnyRef::NULL)),
+            Pair::Ed25519(_) => (ED25519, None),
+        };
+        AlgorithmIdentifierRef { oid, parameters }
+    }
+}
+
+const ECDSA_WITH_SHA256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.2");
+const ECDSA_WITH_SHA384: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.3");
+const ECDSA_WITH_SHA512: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.4");
+const SHA256_WITH_RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.11");
+const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
+const RSA_ENCRYPTION: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
+
+impl fmt::Debug for PrivateKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match &self.pair {
+            Pair::Ecdsa(Curve::P256, _) => "PrivateKey(ECDSA P-256)",
+            Pair::Ecdsa(Curve::P384, _) => "PrivateKey(ECDSA P-384)",
+            Pair::Ecdsa(Curve::P521, _) => "PrivateKey(ECDSA P-521)",
+            Pair::Rsa(_) => "PrivateKey(RSA)",
+            Pair::Ed25519(_) => "PrivateKey(Ed25519)",
+        })
+    }
+}
+
+impl Curve {
+    const ALL: [Self; 3] = [Self::P256, Self::P384, Self::P521];
+
+    fn signing(self) -> &'static EcdsaSigningAlgorithm {
+        match self {
+            Self::P256 => &ECDSA_P256_SHA256_ASN1_SIGNING,
+            Self::P384 => &ECDSA_P384_SHA384_ASN1_SIGNING,
+            Self::P521 => &ECDSA_P521_SHA512_ASN1_SIGNING,
+        }
+    }
+
+    const fn scalar_bytes(self) -> usize {
+        match self {
+            Self::P256 => 32,
+            Self::P384 => 48,
+            Self::P521 => 66,
+        }
+    }
+}
+
+/// Reads PKCS#8 or SEC 1. A key of another curve than asked for is refused, so each is tried.
+fn ecdsa(der: &[u8]) -> Option<Pair> {
+    Curve::ALL.into_iter().find_map(|curve| {
+        let pair = EcdsaKeyPair::from_private_key_der(curve.signing(), der).ok()?;
+        Some(Pair::Ecdsa(curve, pair))
+    })
+}
+
+/// `ECDSA-Sig-Value`, RFC 5480 appendix A.
+#[derive(Sequence)]
+struct EcdsaSignature<'a> {
+    r: UintRef<'a>,
+    s: UintRef<'a>,
+}
+
+/// Certificates carry an ECDSA signature as DER, tokens as two numbers of fixed length.
+fn fixed_signature(der: &[u8], scalar_bytes: usize) -> Result<Vec<u8>, Error> {
+    let signature = EcdsaSignature::from_der(der).map_err(Error::malformed("signature"))?;
+    let mut fixed = Vec::with_capacity(scalar_bytes.saturating_mul(2));
+    for number in [signature.r.as_bytes(), signature.s.as_bytes()] {
+        let padding = scalar_bytes.checked_sub(number.len()).ok_or(Error::Crypto("signing"))?;
+        fixed.extend(std::iter::repeat_n(0, padding));
+        fixed.extend_from_slice(number);
+    }
+    Ok(fixed)
+}
+
+/// A public key: the DER of a `SubjectPublicKeyInfo`, of any algorithm.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublicKey(Vec<u8>);
+
+impl PublicKey {
+    /// Takes the DER of a `SubjectPublicKeyInfo`, if it is one.
+    pub fn from_der(der: &[u8]) -> Result<Self, Error> {
+        if der.len() > MAX_PUBLIC_KEY_BYTES {
+            return Err(Error::TooLarge { what: "public key", limit: MAX_PUBLIC_KEY_BYTES });
+        }
+        SubjectPublicKeyInfoRef::from_der(der).map_err(Error::malformed("public key"))?;
+        Ok(Self(der.to_vec()))
+    }
+
+    /// The DER of the `SubjectPublicKeyInfo`.
+    pub fn as_der(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Writes the key as PEM.
+    pub fn to_pem(&self) -> String {
+        pem::encode(pem::PUBLIC_KEY, &self.0).to_string()
+    }
+
+    /// The key identifier of RFC 7093 §2 (1): the first 160 bits of the SHA-256 of the key. The
+    /// usual SHA-1 would do, but sets off the alarms of those who look for SHA-1.
+    pub(crate) fn identifier(&self) -> Result<Vec<u8>, Error> {
+        let info = self.info()?;
+        let hash = digest(&SHA256, info.subject_public_key.raw_bytes());
+        Ok(hash.as_ref().iter().take(20).copied().collect())
+    }
+
+    /// Whether it is RSA, whose keys may also encipher.
+    pub(crate) fn is_rsa(&self) -> Result<bool, Error> {
+        Ok(self.info()?.algorithm.oid == RSA_ENCRYPTION)
+    }
+
+    fn info(&self) -> Result<SubjectPublicKeyInfoRef<'_>, Error> {
+        SubjectPublicKeyInfoRef::from_der(&self.0).map_err(Error::malformed("public key"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,279 @@
+//! The one reader of PEM text, and the writer.
+//!
+//! Go's `encoding/pem` skips what it cannot read, so a damaged certificate in the middle of a file
+//! disappears without a word. This reader is stricter: text around the blocks is allowed (RFC 7468
+//! §5.2; people keep comments there), but every boundary must be at the start of a line, every
+//! block must end and decode, and headers inside a block are refused. Nothing is dropped silently.
+//!
+//! It looks at every byte a constant number of times, whatever the input.
+
+use base64ct::{Base64, Encoding};
+use rustls_pki_types::CertificateDer;
+use zeroize::Zeroizing;
+
+use crate::limits::{
+    MAX_CERTIFICATE_BYTES, MAX_PEM_BLOCKS, MAX_PEM_BYTES, MAX_PEM_LABEL_BYTES,
+    MAX_PRIVATE_KEY_BYTES,
+};
+
+/// Label of an X.509 certificate.
+pub const CERTIFICATE: &str = "CERTIFICATE";
+/// Label of a PKCS#8 private key.
+pub const PRIVATE_KEY: &str = "PRIVATE KEY";
+/// Label of a SEC 1 private key, as `openssl ecparam -genkey` and client-go write it.
+pub const EC_PRIVATE_KEY: &str = "EC PRIVATE KEY";
+/// Label of a PKCS#1 private key, as kubeadm writes it.
+pub const RSA_PRIVATE_KEY: &str = "RSA PRIVATE KEY";
+/// Label of a SubjectPublicKeyInfo.
+pub const PUBLIC_KEY: &str = "PUBLIC KEY";
+
+/// What OpenSSL writes before an EC key. It repeats what the key itself says.
+const EC_PARAMETERS: &str = "EC PARAMETERS";
+
+const BEGIN: &str = "-----BEGIN ";
+const END: &str = "-----END ";
+const DASHES: &str = "-----";
+const LINE_WIDTH: usize = 64;
+
+/// One PEM block. The contents may be a private key, so they are wiped when dropped.
+pub struct Block {
+    /// What stands after `BEGIN`.
+    pub label: String,
+    /// The decoded contents.
+    pub contents: Zeroizing<Vec<u8>>,
+}
+
+/// Why a text is not the PEM that is expected. Line numbers count from 1.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PemError {
+    /// The text is longer than [`MAX_PEM_BYTES`].
+    #[error("PEM text exceeds {MAX_PEM_BYTES} bytes")]
+    TextTooLarge,
+    /// There are more than [`MAX_PEM_BLOCKS`] blocks.
+    #[error("PEM text has more than {MAX_PEM_BLOCKS} blocks")]
+    TooManyBlocks,
+    /// One block decodes to more than its kind may have.
+    #[error("line {line}: PEM block exceeds {limit} bytes")]
+    BlockTooLarge {
+        /// Where the block begins.
+        line: usize,
+        /// How large it may be.
+        limit: usize,
+    },
+    /// A `BEGIN` or `END` line that is not well-formed or not where it may be.
+    #[error("line {line}: misplaced or malformed PEM boundary")]
+    Boundary {
+        /// The line.
+        line: usize,
+    },
+    /// The block has no `END` line.
+    #[error("line {line}: PEM block does not end")]
+    Unterminated {
+        /// Where the block begins.
+        line: usize,
+    },
+    /// The block has headers, such as those of an encrypted key.
+    #[error("line {line}: PEM headers are not supported")]
+    Headers {
+        /// The line of the first header.
+        line: usize,
+    },
+    /// The block's contents are not base64.
+    #[error("line {line}: PEM block is not valid base64")]
+    Base64 {
+        /// Where the block begins.
+        line: usize,
+    },
+    /// A block of another kind than expected. The label is printable ASCII.
+    #[error("unexpected PEM block {found:?}, expected {expected}")]
+    UnexpectedLabel {
+        /// The label found.
+        found: String,
+        /// What was expected.
+        expected: &'static str,
+    },
+    /// There is no block of the expected kind.
+    #[error("no {0} found in PEM text")]
+    Missing(&'static str),
+    /// There is more than one block where one is expected.
+    #[error("more than one {0} found in PEM text")]
+    Several(&'static str),
+}
+
+/// Reads certificates, at least one and nothing else. They are not parsed yet.
+pub fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
+    let mut certificates = Vec::new();
+    for block in blocks(text)? {
+        if block.label != CERTIFICATE {
+            return Err(PemError::UnexpectedLabel { found: block.label, expected: CERTIFICATE });
+        }
+        certificates.push(CertificateDer::from(block.contents.to_vec()));
+    }
+    if certificates.is_empty() {
+        return Err(PemError::Missing("certificate"));
+    }
+    Ok(certificates)
+}
+
+/// Reads exactly one private key and nothing else, in any of the three encodings in use.
+pub fn private_key(text: &[u8]) -> Result<Block, PemError> {
+    let mut found = None;
+    for block in blocks(text)? {
+        match block.label.as_str() {
+            EC_PARAMETERS => {}
+            PRIVATE_KEY | EC_PRIVATE_KEY | RSA_PRIVATE_KEY if found.is_none() => {
+                found = Some(block);
+            }
+            PRIVATE_KEY | EC_PRIVATE_KEY | RSA_PRIVATE_KEY => {
+                return Err(PemError::Several("private key"));
+            }
+            _ => {
+                return Err(PemError::UnexpectedLabel {
+                    found: block.label,
+                    expected: "a private key",
+                });
+            }
+        }
+    }
+    found.ok_or(PemError::Missing("private key"))
+}
+
+/// Reads every block of a text.
+pub fn blocks(text: &[u8]) -> Result<Vec<Block>, PemError> {
+    if text.len() > MAX_PEM_BYTES {
+        return Err(PemError::TextTooLarge);
+    }
+    let mut blocks = Vec::new();
+    let mut open: Option<Open> = None;
+    for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
+        let number = index.saturating_add(1);
+        let line = line.trim_ascii_end();
+        match open.take() {
+            None => open = begin(line, number)?,
+            Some(mut block) => {
+                if block.take(line, number)? {
+                    open = Some(block);
+                } else if blocks.len() == MAX_PEM_BLOCKS {
+                    return Err(PemError::TooManyBlocks);
+                } else {
+                    blocks.push(block.decode()?);
+                }
+            }
+        }
+    }
+    match open {
+        Some(block) => Err(PemError::Unterminated { line: block.line }),
+        None => Ok(blocks),
+    }
+}
+
+/// A block whose `END` has not been seen.
+struct Open {
+    label: String,
+    line: usize,
+    base64: Zeroizing<Vec<u8>>,
+}
+
+/// Looks at a line outside blocks: text, or the beginning of a block.
+fn begin(line: &[u8], number: usize) -> Result<Option<Open>, PemError> {
+    let Some(label) = boundary(line, BEGIN) else {
+        // A boundary with something before it would be read as text, and its block lost.
+        let lost = contains(line, BEGIN.as_bytes()) || contains(line, END.as_bytes());
+        return if lost { Err(PemError::Boundary { line: number }) } else { Ok(None) };
+    };
+    let printable = label.iter().all(|byte| (b' '..=b'~').contains(byte) && *byte != b'-');
+    if label.is_empty() || label.len() > MAX_PEM_LABEL_BYTES || !printable {
+        return Err(PemError::Boundary { line: number });
+    }
+    let label = String::from_utf8_lossy(label).into_owned();
+    // Room for the largest key, so that growing leaves no copies of a key behind.
+    let room = if label == CERTIFICATE { 0 } else { encoded_len(MAX_PRIVATE_KEY_BYTES) };
+    let base64 = Zeroizing::new(Vec::with_capacity(room));
+    Ok(Some(Open { label, line: number, base64 }))
+}
+
+impl Open {
+    /// Takes one line of the block; false at its end.
+    fn take(&mut self, line: &[u8], number: usize) -> Result<bool, PemError> {
+        if line.starts_with(DASHES.as_bytes()) {
+            return match boundary(line, END) {
+                Some(label) if label == self.label.as_bytes() => Ok(false),
+                _ => Err(PemError::Boundary { line: number }),
+            };
+        }
+        if line.contains(&b':') {
+            return Err(PemError::Headers { line: number });
+        }
+        let line = line.trim_ascii_start();
+        if self.base64.len().saturating_add(line.len()) > encoded_len(self.limit()) {
+            return Err(PemError::BlockTooLarge { line: self.line, limit: self.limit() });
+        }
+        self.base64.extend_from_slice(line);
+        Ok(true)
+    }
+
+    fn limit(&self) -> usize {
+        if self.label == CERTIFICATE { MAX_CERTIFICATE_BYTES } else { MAX_PRIVATE_KEY_BYTES }
+    }
+
+    fn decode(self) -> Result<Block, PemError> {
+        let invalid = PemError::Base64 { line: self.line };
+        if self.base64.is_empty() {
+            return Err(invalid);
+        }
+        // In place: the text of a key is overwritten by the key, and wiped with it.
+        let mut contents = self.base64;
+        let Ok(length) = Base64::decode_in_place(&mut contents).map(|decoded| decoded.len()) else {
+            return Err(invalid);
+        };
+        contents.truncate(length);
+        Ok(Block { label: self.label, contents })
+    }
+}
+
+/// The label in a boundary line.
+fn boundary<'a>(line: &'a [u8], start: &str) -> Option<&'a [u8]> {
+    line.strip_prefix(start.as_bytes())?.strip_suffix(DASHES.as_bytes())
+}
+
+fn contains(line: &[u8], needle: &[u8]) -> bool {
+    line.windows(needle.len()).any(|window| window == needle)
+}
+
+/// Characters of base64 for so many bytes.
+const fn encoded_len(bytes: usize) -> usize {
+    bytes.div_ceil(3).saturating_mul(4)
+}
+
+/// Writes one block, with lines of 64 characters.
+pub fn encode(label: &str, contents: &[u8]) -> Zeroizing<String> {
+    let base64 = Zeroizing::new(Base64::encode_string(contents));
+    let lines = base64.len().div_ceil(LINE_WIDTH);
+    let boundaries = BEGIN.len() + END.len() + 2 * (DASHES.len() + label.len() + 1);
+    let mut text = Zeroizing::new(String::with_capacity(base64.len() + lines + boundaries));
+    for part in [BEGIN, label, DASHES, "\n"] {
+        text.push_str(part);
+    }
+    for (index, character) in base64.chars().enumerate() {
+        if index > 0 && index.is_multiple_of(LINE_WIDTH) {
+            text.push('\n');
+        }
+        text.push(character);
+    }
+    if !base64.is_empty() {
+        text.push('\n');
+    }
+    for part in [END, label, DASHES, "\n"] {
+        text.push_str(part);
+    }
+    text
+}
+
+/// Writes a chain of certificates, in order.
+pub fn encode_certificates<'a>(chain: impl IntoIterator<Item = &'a [u8]>) -> String {
+    chain.into_iter().map(|der| encode(CERTIFICATE, der).to_string()).collect()
+}
+
+#[cfg(test)]
+mod tests;

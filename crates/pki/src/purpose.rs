@@ -1,0 +1,43 @@
+//! What a certificate's key may be used for: extended key usages.
+
+use der::asn1::ObjectIdentifier;
+
+/// One extended key usage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Purpose {
+    /// Being a TLS server.
+    ServerAuth,
+    /// Being a TLS client.
+    ClientAuth,
+    /// Anything.
+    Any,
+    /// Another one, as its object identifier in dotted decimal.
+    Other(String),
+}
+
+const SERVER_AUTH: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.1");
+const CLIENT_AUTH: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.2");
+const ANY: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.37.0");
+
+impl Purpose {
+    pub(crate) fn from_oid(oid: &ObjectIdentifier) -> Self {
+        match *oid {
+            SERVER_AUTH => Self::ServerAuth,
+            CLIENT_AUTH => Self::ClientAuth,
+            ANY => Self::Any,
+            other => Self::Other(other.to_string()),
+        }
+    }
+
+    pub(crate) fn oid(&self) -> Result<ObjectIdentifier, crate::Error> {
+        match self {
+            Self::ServerAuth => Ok(SERVER_AUTH),
+            Self::ClientAuth => Ok(CLIENT_AUTH),
+            Self::Any => Ok(ANY),
+            Self::Other(dotted) => ObjectIdentifier::new(dotted).map_err(|_| {
+                let reason = "not an object identifier";
+                crate::Error::InvalidName { what: "extended key usage", reason }
+            }),
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Serial numbers: always random, never counted, never derived from the key.
+
+use std::fmt;
+
+use aws_lc_rs::rand::SecureRandom;
+
+use crate::Error;
+
+/// A certificate's serial number: 126 random bits in 16 bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Serial([u8; 16]);
+
+impl Serial {
+    /// Draws one.
+    pub fn random(random: &dyn SecureRandom) -> Result<Self, Error> {
+        let mut bytes = [0; 16];
+        random.fill(&mut bytes).map_err(|_| Error::Crypto("drawing a serial number"))?;
+        Ok(Self::from_bytes(bytes))
+    }
+
+    /// Makes one of given bytes. The top bit is cleared, as a serial number is positive, and the
+    /// next one set, so that it is never zero and always 16 bytes long.
+    pub const fn from_bytes(mut bytes: [u8; 16]) -> Self {
+        let [first, ..] = &mut bytes;
+        *first = (*first & 0x7f) | 0x40;
+        Self(bytes)
+    }
+
+    /// The number, big-endian.
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Serial {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_positive_and_has_sixteen_bytes() {
+        for bytes in [[0; 16], [0xff; 16], [0x80; 16]] {
+            let first = Serial::from_bytes(bytes).0.first().copied().unwrap();
+            assert!((0x40..0x80).contains(&first), "{first:x}");
+        }
+    }
+
+    #[test]
+    fn is_drawn_anew_each_time() {
+        let random = aws_lc_rs::rand::SystemRandom::new();
+        assert_ne!(Serial::random(&random).unwrap(), Serial::random(&random).unwrap());
+    }
+}

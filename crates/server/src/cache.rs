@@ -1,0 +1,305 @@
+//! What reads and watches are answered from: every kind's current objects and recent changes.
+//!
+//! The store's feed is the only writer. Readers take a short read lock and leave with
+//! reference-counted objects; watchers hold a revision, not a queue, and read the shared window of
+//! changes from there on. A watcher that falls out of the window is told 410 and costs the
+//! others nothing.
+
+mod change;
+mod window;
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use tokio::sync::watch;
+use windlass_store::Event;
+
+use crate::object::Object;
+use crate::registry::kind::Kind;
+
+pub use change::{Change, ChangeType, line};
+use window::Window;
+
+/// The caches of all kinds.
+pub struct Caches {
+    by_prefix: HashMap<String, Arc<KindCache>>,
+    applied: Arc<AtomicU64>,
+}
+
+/// The cache of one kind.
+pub struct KindCache {
+    /// Which kind.
+    pub kind: &'static Kind,
+    state: RwLock<State>,
+    /// The newest revision of this kind, for watchers to wait on.
+    newest: watch::Sender<u64>,
+    /// The newest revision of the whole store that every cache has seen.
+    applied: Arc<AtomicU64>,
+}
+
+#[derive(Default)]
+struct State {
+    objects: BTreeMap<Box<str>, Arc<Object>>,
+    window: Window,
+    last: u64,
+}
+
+/// A consistent view of part of a collection.
+pub struct Snapshot {
+    /// The revision it is the state of.
+    pub revision: u64,
+    /// The objects, in key order.
+    pub objects: Vec<Arc<Object>>,
+}
+
+/// The revision asked for is no longer in the window.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TooOld {
+    /// The oldest revision that changes are known after.
+    pub floor: u64,
+}
+
+impl Caches {
+    /// Empty caches for `kinds`.
+    pub fn new(kinds: &[&'static Kind]) -> Caches {
+        let applied = Arc::new(AtomicU64::new(0));
+        let by_prefix = kinds
+            .iter()
+            .map(|kind| (prefix(kind), Arc::new(KindCache::new(kind, applied.clone()))))
+            .collect();
+        Caches { by_prefix, applied }
+    }
+
+    /// The cache of `kind`.
+    pub fn of(&self, kind: &Kind) -> Option<&Arc<KindCache>> {
+        self.by_prefix.get(&prefix(kind))
+    }
+
+    /// The newest revision that every cache has seen.
+    pub fn applied(&self) -> u64 {
+        self.applied.load(Ordering::Acquire)
+    }
+
+    /// Puts in an object that was there before the feed began.
+    pub fn load(&self, key: &str, revision: u64, value: &[u8]) {
+        let Some((cache, name)) = self.route(key) else { return };
+        match Object::new(cache.kind, name, revision, value) {
+            Ok(object) => {
+                let mut state = cache.write();
+                state.last = state.last.max(revision);
+                state.objects.insert(name.into(), Arc::new(object));
+            }
+            Err(error) => tracing::error!(%error, "left out of the cache"),
+        }
+    }
+
+    /// Ends loading: the caches hold the state as of `revision`, and changes are known after `floor`.
+    pub fn loaded(&self, revision: u64, floor: u64) {
+        for cache in self.by_prefix.values() {
+            let mut state = cache.write();
+            state.window.reset(floor);
+            let last = state.last;
+            drop(state);
+            cache.newest.send_replace(last);
+        }
+        self.applied.store(revision, Ordering::Release);
+    }
+
+    /// Puts changes that happened before the load into the windows, so that watches from before
+    /// a restart go on.
+    pub fn remember(&self, events: &[Event]) {
+        for event in events {
+            let Some((cache, name)) = self.route(&event.key) else { continue };
+            if let Some(change) = past_change(cache.kind, name, event) {
+                cache.write().window.push(Arc::new(change));
+            }
+        }
+    }
+
+    /// Takes in what was committed. Called on the commit thread, before anyone is told.
+    pub fn apply(&self, events: &[Event]) {
+        let Some(newest) = events.last().map(|e| e.revision) else { return };
+        let mut rest = events;
+        while let Some(first) = rest.first() {
+            let kind_prefix = split(&first.key).map_or("", |(prefix, _)| prefix);
+            let run = rest
+                .iter()
+                .take_while(|e| split(&e.key).map_or("", |(prefix, _)| prefix) == kind_prefix)
+                .count();
+            let (now, later) = rest.split_at(run);
+            if let Some(cache) = self.by_prefix.get(kind_prefix) {
+                cache.apply(now);
+            }
+            rest = later;
+        }
+        self.applied.store(newest, Ordering::Release);
+    }
+
+    fn route<'a>(&self, key: &'a str) -> Option<(&Arc<KindCache>, &'a str)> {
+        let (prefix, name) = split(key)?;
+        Some((self.by_prefix.get(prefix)?, name))
+    }
+}
+
+impl KindCache {
+    fn new(kind: &'static Kind, applied: Arc<AtomicU64>) -> KindCache {
+        KindCache { kind, state: RwLock::default(), newest: watch::Sender::new(0), applied }
+    }
+
+    /// The object under `key`.
+    pub fn get(&self, key: &str) -> Option<Arc<Object>> {
+        self.read().objects.get(key).cloned()
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.read().objects.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The objects whose key begins with `scope` (a namespace and a slash, or nothing) and comes
+    /// after `after`, as many as `keep` lets through: it sees each object and may stop the walk.
+    pub fn snapshot(
+        &self,
+        scope: &str,
+        after: Option<&str>,
+        mut keep: impl FnMut(&Object) -> Walk,
+    ) -> Snapshot {
+        let state = self.read();
+        let from = match after {
+            Some(key) => Bound::Excluded(key),
+            None => Bound::Included(scope),
+        };
+        let mut objects = Vec::new();
+        for (key, object) in state.objects.range::<str, _>((from, Bound::Unbounded)) {
+            if !key.starts_with(scope) {
+                break;
+            }
+            match keep(object) {
+                Walk::Take => objects.push(object.clone()),
+                Walk::Skip => {}
+                Walk::Stop => break,
+            }
+        }
+        // Every change up to `applied` is in, and all of this kind up to `last`.
+        let revision = self.applied.load(Ordering::Acquire).max(state.last);
+        Snapshot { revision, objects }
+    }
+
+    /// The newest revision of this kind.
+    pub fn last(&self) -> u64 {
+        self.read().last
+    }
+
+    /// The newest revision of the store that this cache has seen.
+    pub fn revision(&self) -> u64 {
+        let state = self.read();
+        self.applied.load(Ordering::Acquire).max(state.last)
+    }
+
+    /// Up to `most` changes after `revision`, oldest first, and the revision up to which there
+    /// are no others.
+    pub fn changes(&self, revision: u64, most: usize) -> Result<(Vec<Arc<Change>>, u64), TooOld> {
+        let state = self.read();
+        let changes = state.window.after(revision, most)?;
+        let upto = match changes.last() {
+            Some(last) if changes.len() == most => last.revision,
+            _ => self.applied.load(Ordering::Acquire).max(state.last),
+        };
+        Ok((changes, upto.max(revision)))
+    }
+
+    /// A receiver that sees every new revision of this kind.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.newest.subscribe()
+    }
+
+    fn apply(&self, events: &[Event]) {
+        let mut state = self.write();
+        for event in events {
+            let Some((_, name)) = split(&event.key) else { continue };
+            let previous = state.objects.get(name).cloned();
+            match Change::new(self.kind, name, event, previous) {
+                Ok(Some(change)) => state.take(name, change),
+                Ok(None) => {}
+                Err(error) => tracing::error!(%error, "left out of the cache"),
+            }
+            state.last = event.revision;
+        }
+        let last = state.last;
+        drop(state);
+        self.newest.send_replace(last);
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        // A panic while the lock was held would have been in code that only moves values.
+        self.state.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// What to do with an object met on a walk.
+pub enum Walk {
+    /// It is part of the answer.
+    Take,
+    /// It is not.
+    Skip,
+    /// It is not, and nothing after it.
+    Stop,
+}
+
+impl State {
+    fn take(&mut self, name: &str, change: Change) {
+        if change.is_delete() {
+            self.objects.remove(name);
+        } else {
+            self.objects.insert(name.into(), change.object.clone());
+        }
+        self.window.push(Arc::new(change));
+    }
+}
+
+/// Where a kind's objects stand in the store: `group/plural`, with `core` for the nameless group.
+pub fn prefix(kind: &Kind) -> String {
+    let group = kind.stored().group;
+    format!("{}/{}", if group.is_empty() { "core" } else { group }, kind.plural)
+}
+
+/// The store key of an object.
+pub fn store_key(kind: &Kind, key: &str) -> String {
+    format!("{}/{key}", prefix(kind))
+}
+
+/// Splits a store key into the kind's prefix and the object's key.
+fn split(key: &str) -> Option<(&str, &str)> {
+    let group_end = key.find('/')?;
+    let plural_end = group_end + 1 + key[group_end + 1..].find('/')?;
+    Some((&key[..plural_end], &key[plural_end + 1..]))
+}
+
+fn past_change(kind: &'static Kind, name: &str, event: &Event) -> Option<Change> {
+    let previous = event.previous.as_ref();
+    let previous = previous.and_then(|p| Object::new(kind, name, p.revision, &p.value).ok());
+    Change::new(kind, name, event, previous.map(Arc::new)).ok().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn store_keys_come_apart_again() {
+        assert_eq!(split("core/pods/ns/p"), Some(("core/pods", "ns/p")));
+        assert_eq!(split("g.io/things/a:b"), Some(("g.io/things", "a:b")));
+        assert_eq!(split("core/pods"), None);
+    }
+}

@@ -1,0 +1,123 @@
+//! One change to one object, with its watch event encoded once for everybody.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use bytes::Bytes;
+use windlass_store::Event;
+
+use crate::object::{Object, Unreadable};
+use crate::registry::kind::{Kind, Served};
+
+/// A change as the window keeps it.
+#[derive(Debug)]
+pub struct Change {
+    /// The revision of the change.
+    pub revision: u64,
+    /// The object after it; for a deletion its last state, at the deletion's revision.
+    pub object: Arc<Object>,
+    /// The object before it.
+    pub previous: Option<Arc<Object>>,
+    /// When this process learned of it.
+    pub seen: Instant,
+    deleted: bool,
+    kind: &'static Kind,
+    /// One slot per served version and event type, filled by the first watcher that needs it.
+    lines: Box<[OnceLock<Bytes>]>,
+}
+
+/// The type of a watch event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum ChangeType {
+    Added,
+    Modified,
+    Deleted,
+}
+
+impl ChangeType {
+    /// As it stands on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ChangeType::Added => "ADDED",
+            ChangeType::Modified => "MODIFIED",
+            ChangeType::Deleted => "DELETED",
+        }
+    }
+}
+
+impl Change {
+    /// Makes a change of a committed event. `None` for the deletion of what was not there.
+    pub fn new(
+        kind: &'static Kind,
+        name: &str,
+        event: &Event,
+        previous: Option<Arc<Object>>,
+    ) -> Result<Option<Change>, Unreadable> {
+        let (object, deleted) = match (&event.value, &previous) {
+            (Some(value), _) => (Object::new(kind, name, event.revision, value)?, false),
+            (None, Some(old)) => (old.deleted_at(event.revision), true),
+            (None, None) => return Ok(None),
+        };
+        let lines = (0..kind.served.len() * 3).map(|_| OnceLock::new()).collect();
+        Ok(Some(Change {
+            revision: event.revision,
+            object: Arc::new(object),
+            previous,
+            seen: Instant::now(),
+            deleted,
+            kind,
+            lines,
+        }))
+    }
+
+    /// Whether the object went away.
+    pub fn is_delete(&self) -> bool {
+        self.deleted
+    }
+
+    /// What the change is to somebody who sees only objects that `selects` lets through.
+    pub fn as_seen_by(&self, selects: impl Fn(&Object) -> bool) -> Option<ChangeType> {
+        let before = self.previous.as_deref().is_some_and(&selects);
+        let after = !self.deleted && selects(&self.object);
+        match (before, after) {
+            (false, true) => Some(ChangeType::Added),
+            (true, true) => Some(ChangeType::Modified),
+            (true, false) => Some(ChangeType::Deleted),
+            (false, false) => None,
+        }
+    }
+
+    /// The object that goes with an event of that type: who loses sight of an object that still
+    /// exists is shown its last visible state, at this revision.
+    pub fn shown(&self, seen_as: ChangeType) -> Arc<Object> {
+        match (&self.previous, seen_as) {
+            (Some(old), ChangeType::Deleted) if !self.deleted => {
+                Arc::new(old.deleted_at(self.revision))
+            }
+            _ => self.object.clone(),
+        }
+    }
+
+    /// The event as a line of JSON, shared by everyone who asks for the same.
+    pub fn line(&self, served: &'static Served, seen_as: ChangeType) -> Bytes {
+        let version = self.kind.served.iter().position(|s| s == served).unwrap_or(0);
+        let slot = &self.lines[version * 3 + seen_as as usize];
+        slot.get_or_init(|| {
+            let object = self.shown(seen_as).json(self.kind, served);
+            line(seen_as.as_str(), &object)
+        })
+        .clone()
+    }
+}
+
+/// `{"type":…,"object":…}` and a newline.
+pub fn line(event: &str, object: &[u8]) -> Bytes {
+    let mut out = Vec::with_capacity(object.len() + 40);
+    out.extend_from_slice(b"{\"type\":\"");
+    out.extend_from_slice(event.as_bytes());
+    out.extend_from_slice(b"\",\"object\":");
+    out.extend_from_slice(object);
+    out.extend_from_slice(b"}\n");
+    out.into()
+}

@@ -1,0 +1,63 @@
+//! The recent changes of one kind, shared by all its watchers.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Change, TooOld};
+
+/// Changes in order, dropped from the front by age and size.
+#[derive(Debug, Default)]
+pub struct Window {
+    changes: VecDeque<Arc<Change>>,
+    bytes: usize,
+    /// Changes after this revision are all here.
+    floor: u64,
+}
+
+/// Clients that reconnect within this time resume without a relist; Kubernetes keeps about as
+/// much.
+const KEEP: Duration = Duration::from_secs(5 * 60);
+/// However young, more than this is not kept: a kind whose objects are 1 MiB would otherwise
+/// hold gigabytes. A watcher this far behind is better off with a fresh list.
+const MAX_BYTES: usize = 32 << 20;
+/// Bounds the bookkeeping for floods of tiny objects.
+const MAX_CHANGES: usize = 50_000;
+
+impl Window {
+    /// Forgets everything: changes are known after `floor` only.
+    pub fn reset(&mut self, floor: u64) {
+        *self = Window { floor, ..Window::default() };
+    }
+
+    /// Adds the newest change and drops what is too old or too much.
+    pub fn push(&mut self, change: Arc<Change>) {
+        let now = change.seen;
+        self.bytes += weight(&change);
+        self.changes.push_back(change);
+        while let Some(oldest) = self.changes.front() {
+            let aged = now.duration_since(oldest.seen) > KEEP;
+            let crowded = self.bytes > MAX_BYTES || self.changes.len() > MAX_CHANGES;
+            if self.changes.len() == 1 || !(aged || crowded) {
+                break;
+            }
+            self.floor = oldest.revision;
+            self.bytes -= weight(oldest);
+            self.changes.pop_front();
+        }
+    }
+
+    /// Up to `most` changes after `revision`.
+    pub fn after(&self, revision: u64, most: usize) -> Result<Vec<Arc<Change>>, TooOld> {
+        if revision < self.floor {
+            return Err(TooOld { floor: self.floor });
+        }
+        let from = self.changes.partition_point(|c| c.revision <= revision);
+        Ok(self.changes.range(from..).take(most).cloned().collect())
+    }
+}
+
+fn weight(change: &Change) -> usize {
+    // The object, its encoded line, and the previous state it keeps alive.
+    2 * change.object.size() + 256
+}

@@ -1,0 +1,209 @@
+//! The way of a request through the server, stage by stage. The order decides which error a
+//! client sees, so it is Kubernetes' order:
+//!
+//! ```text
+//! path and query ─ authentication ─ authorization ─ routing ─ verb (negotiation, decoding,
+//! mutating admission, preconditions, validation, validating admission, store)
+//! ```
+
+pub mod admission;
+pub mod authn;
+pub mod authz;
+pub mod client_cert;
+mod route;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::FutureExt;
+use http::header::{CACHE_CONTROL, HeaderValue};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, Request, Response};
+
+use crate::body::{Body, Incoming};
+use crate::error::Error;
+use crate::limits;
+use crate::metrics::RequestFacts;
+use crate::peer::Peer;
+use crate::request::info::{Info, Target};
+use crate::request::negotiate::{self, Format, Output, View, Views};
+use crate::request::query::Query;
+use crate::respond;
+use crate::server::Server;
+
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// Answers one request.
+pub async fn handle(
+    server: &Arc<Server>,
+    peer: &Peer,
+    request: Request<Incoming>,
+) -> Response<Body> {
+    let started = Instant::now();
+    let (parts, body) = request.into_parts();
+    let query = Query::parse(parts.uri.query());
+    let audit_id = audit_id(&parts.headers);
+    let mutating = !matches!(parts.method.as_str(), "GET" | "HEAD" | "OPTIONS");
+    let counted = server.metrics.inflight(mutating);
+    let mut facts = unknown_facts(&parts);
+    let stages = stages(server, peer, &parts, &query, body, &mut facts);
+    let outcome = match AssertUnwindSafe(stages).catch_unwind().await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(Error::Internal("a panic while answering".into())),
+    };
+    drop(counted);
+    let mut response = match outcome {
+        Ok(response) => response,
+        Err(error) => respond::error(&error, error_output(&parts.headers, &query)),
+    };
+    let headers = response.headers_mut();
+    headers.insert(AUDIT_ID, audit_id);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    let dry_run = query.first("dryRun").is_some();
+    server.metrics.request(facts, dry_run, response.status().as_u16(), started.elapsed());
+    tracing::debug!(
+        method = %parts.method,
+        path = parts.uri.path(),
+        code = response.status().as_u16(),
+        micros = started.elapsed().as_micros() as u64,
+        "request"
+    );
+    response
+}
+
+async fn stages(
+    server: &Arc<Server>,
+    peer: &Peer,
+    parts: &Parts,
+    query: &Query,
+    body: Incoming,
+    facts: &mut RequestFacts,
+) -> Result<Response<Body>, Error> {
+    if parts.uri.path_and_query().map_or(0, |p| p.as_str().len()) > limits::URL {
+        return Err(Error::BadRequest("the URL is too long".into()));
+    }
+    let deadline = timeout(query)?;
+    let watch = query.flag("watch").unwrap_or(false);
+    let selected = query.first("fieldSelector").and_then(pinned_name);
+    let info = Info::parse(&parts.method, parts.uri.path(), watch, selected.as_deref())
+        .map_err(|_| Error::NoSuchPath)?;
+    let now = (server.clock)();
+    let user = server.authenticator.authenticate(peer, &parts.headers, now)?;
+    authz::authorize(&user, &info)?;
+    let work = route::route(server, &user, parts, query, &info, body, now, facts);
+    match tokio::time::timeout(deadline, work).await {
+        Ok(result) => result,
+        Err(_) => Err(Error::Timeout),
+    }
+}
+
+/// `?timeout=`, in Go's notation, at most the server's own limit.
+fn timeout(query: &Query) -> Result<std::time::Duration, Error> {
+    let Some(text) = query.first("timeout").filter(|t| !t.is_empty()) else {
+        return Ok(limits::REQUEST);
+    };
+    let bad = || {
+        let shown = windlass_api::field::quote(text);
+        Error::BadRequest(format!("invalid timeout specified in the request URL: {shown}"))
+    };
+    let asked = go_duration(text).ok_or_else(bad)?;
+    Ok(if asked.is_zero() { limits::REQUEST } else { asked.min(limits::REQUEST) })
+}
+
+/// Reads `1h2m3.5s`.
+fn go_duration(text: &str) -> Option<std::time::Duration> {
+    let mut seconds = 0.0;
+    let mut rest = text;
+    if rest == "0" {
+        return Some(std::time::Duration::ZERO);
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let unit = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        seconds += number
+            * match &rest[..unit] {
+                "h" => 3600.0,
+                "m" => 60.0,
+                "s" => 1.0,
+                "ms" => 1e-3,
+                "us" | "µs" => 1e-6,
+                "ns" => 1e-9,
+                _ => return None,
+            };
+        rest = &rest[unit..];
+    }
+    std::time::Duration::try_from_secs_f64(seconds).ok()
+}
+
+/// The name that `metadata.name=…` in a field selector pins.
+fn pinned_name(selector: &str) -> Option<String> {
+    let parsed = windlass_api::selector::fields::Selector::parse(selector).ok()?;
+    parsed.requires_exact("metadata.name").map(str::to_owned)
+}
+
+fn audit_id(headers: &HeaderMap) -> HeaderValue {
+    match headers.get(AUDIT_ID) {
+        Some(given) if !given.is_empty() && given.len() <= 64 => given.clone(),
+        _ => {
+            let id = uuid::Uuid::new_v4().to_string();
+            HeaderValue::from_str(&id).unwrap_or_else(|_| HeaderValue::from_static("none"))
+        }
+    }
+}
+
+/// Failures are told in YAML to those who ask for YAML, else in JSON.
+fn error_output(headers: &HeaderMap, query: &Query) -> Output {
+    let fallback = Output { format: Format::Json, view: View::Object, pretty: false };
+    let chosen = negotiate::output(headers, query, Views::Resource).unwrap_or(fallback);
+    Output { view: View::Object, ..chosen }
+}
+
+fn unknown_facts(parts: &Parts) -> RequestFacts {
+    RequestFacts {
+        verb: match parts.method.as_str() {
+            "GET" => "GET",
+            "POST" => "POST",
+            "PUT" => "PUT",
+            "PATCH" => "PATCH",
+            "DELETE" => "DELETE",
+            _ => "other",
+        },
+        group: "",
+        version: "",
+        resource: "",
+        subresource: "",
+        scope: "",
+    }
+}
+
+/// Whether a path is about a resource.
+fn resource(info: &Info) -> Option<&crate::request::info::ResourcePath> {
+    match &info.target {
+        Target::Resource(path) => Some(path),
+        Target::Path => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn durations_are_read_as_go_reads_them() {
+        for (text, want) in [
+            ("10s", Some(Duration::from_secs(10))),
+            ("9m32s", Some(Duration::from_secs(572))),
+            ("1.5s", Some(Duration::from_millis(1500))),
+            ("0", Some(Duration::ZERO)),
+            ("10", None),
+            ("x", None),
+            ("-1s", None),
+        ] {
+            assert_eq!(go_duration(text), want, "{text}");
+        }
+    }
+}

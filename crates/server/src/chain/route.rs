@@ -1,0 +1,292 @@
+//! Stage: which code answers. Everything that is not a resource is in one match, resources are in
+//! another.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{Method, Response, StatusCode};
+use serde_json::Value;
+use time::OffsetDateTime;
+use windlass_api::names;
+
+use crate::body::{self, Body, Incoming};
+use crate::error::Error;
+use crate::metrics::RequestFacts;
+use crate::object::Object;
+use crate::registry::kind::{Action, Scope};
+use crate::request::info::{Info, ResourcePath};
+use crate::request::negotiate::{self, Format, MetaVersion, Output, View, Views};
+use crate::request::options::ListOptions;
+use crate::request::query::Query;
+use crate::server::Server;
+use crate::user::User;
+use crate::verbs::create::Written;
+use crate::verbs::delete::Deleted;
+use crate::verbs::{Call, create, delete, get, list, patch, token, update, watch};
+use crate::watch::Shape;
+use crate::{documents, health, respond, table};
+
+/// Finds and runs what answers the request.
+#[allow(clippy::too_many_arguments)] // each is a different stage's result, used once
+pub async fn route(
+    server: &Arc<Server>,
+    user: &Arc<User>,
+    parts: &Parts,
+    query: &Query,
+    info: &Info,
+    body: Incoming,
+    now: OffsetDateTime,
+    facts: &mut RequestFacts,
+) -> Result<Response<Body>, Error> {
+    let Some(path) = super::resource(info) else {
+        return path_only(server, parts, query, &info.path);
+    };
+    let Some((kind, served)) = server.registry.by_path(&path.group, &path.version, &path.resource)
+    else {
+        return Err(no_such_resource(server, path));
+    };
+    *facts = RequestFacts {
+        verb: metric_verb(info.verb),
+        group: served.group,
+        version: served.version,
+        resource: kind.plural,
+        subresource: kind.subresource(&path.subresource).map_or("", |s| s.name),
+        scope: scope(path),
+    };
+    // Authorization saw the name that a selector pins; the collection is still the target.
+    let mut path = path.clone();
+    if matches!(info.verb, "list" | "watch" | "deletecollection") {
+        path.name.clear();
+    }
+    if kind.scope == Scope::Cluster {
+        path.namespace.clear();
+    }
+    let call =
+        Call { server, kind, served, path: &path, query, headers: &parts.headers, user, now };
+    check_path(&call)?;
+    verb(&call, info.verb, &parts.method, body).await
+}
+
+async fn verb(
+    call: &Call<'_>,
+    verb: &str,
+    method: &Method,
+    body: Incoming,
+) -> Result<Response<Body>, Error> {
+    let output = negotiate::output(call.headers, call.query, Views::Resource)?;
+    let all_namespaces = call.kind.scope == Scope::Namespaced && call.path.namespace.is_empty();
+    if !call.path.subresource.is_empty() {
+        return subresource(call, output, method, body).await;
+    }
+    match verb {
+        "get" => {
+            let found = get::get(call).await?;
+            Ok(respond::object(call, output, StatusCode::OK, &found))
+        }
+        "list" => {
+            let options = ListOptions::parse(call.query, false)?;
+            let found = list::list(call, &options).await?;
+            Ok(respond::list(call, output, &found))
+        }
+        "watch" => start_watch(call, output).await,
+        _ if all_namespaces => Err(Error::MethodNotAllowed),
+        "create" if call.path.name.is_empty() => {
+            let written = create::create(call, &body::read(body).await?).await?;
+            Ok(answer(call, output, &written))
+        }
+        "update" if !call.path.name.is_empty() => {
+            let written = update::update(call, &body::read(body).await?).await?;
+            Ok(answer(call, output, &written))
+        }
+        "patch" if !call.path.name.is_empty() => {
+            let written = patch::patch(call, &body::read(body).await?).await?;
+            Ok(answer(call, output, &written))
+        }
+        "delete" => {
+            let deleted = delete::delete(call, &body::read(body).await?).await?;
+            Ok(deletion(call, output, &deleted))
+        }
+        "deletecollection" => {
+            let deleted = delete::delete_collection(call, &body::read(body).await?).await?;
+            Ok(respond::list(call, output, &deleted))
+        }
+        _ => Err(Error::MethodNotAllowed),
+    }
+}
+
+async fn subresource(
+    call: &Call<'_>,
+    output: Output,
+    method: &Method,
+    body: Incoming,
+) -> Result<Response<Body>, Error> {
+    let found = call.kind.subresource(&call.path.subresource).ok_or(Error::NoSuchResource)?;
+    match (&found.action, method) {
+        (Action::View { .. }, &Method::GET) => {
+            let object = get::get(call).await?;
+            Ok(respond::object(call, output, StatusCode::OK, &object))
+        }
+        (Action::View { .. } | Action::Finalize, &Method::PUT) => {
+            let written = update::update(call, &body::read(body).await?).await?;
+            Ok(answer(call, output, &written))
+        }
+        (Action::View { .. }, &Method::PATCH) => {
+            let written = patch::patch(call, &body::read(body).await?).await?;
+            Ok(answer(call, output, &written))
+        }
+        (Action::Create { .. }, &Method::POST) => {
+            let bytes = body::read(body).await?;
+            let (code, value) = token::create(call, &found.action, &bytes).await?;
+            Ok(respond::value(code, output, &value))
+        }
+        _ => Err(Error::MethodNotAllowed),
+    }
+}
+
+async fn start_watch(call: &Call<'_>, output: Output) -> Result<Response<Body>, Error> {
+    let options = ListOptions::parse(call.query, true)?;
+    if output.format == Format::Yaml {
+        return Err(Error::NotAcceptable("application/json"));
+    }
+    let shape = match output.view {
+        View::Object | View::Discovery => Shape::Objects,
+        View::Table(version) => custom(call, version, true),
+        View::Metadata(version) => custom(call, version, false),
+    };
+    let body = watch::watch(call, &options, shape).await?;
+    let mut response = respond::typed(StatusCode::OK, "application/json", bytes::Bytes::new());
+    *response.body_mut() = body;
+    Ok(response)
+}
+
+/// Events that are written for one watcher alone.
+fn custom(call: &Call<'_>, version: MetaVersion, as_table: bool) -> Shape {
+    let (server, user) = (call.server.clone(), call.user.clone());
+    let (path, query, headers) = (call.path.clone(), call.query.clone(), call.headers.clone());
+    let (kind, served) = (call.kind, call.served);
+    let mut first = true;
+    Shape::Custom(Box::new(move |object: &Object| {
+        let now = (server.clock)();
+        let call = Call {
+            server: &server,
+            kind,
+            served,
+            path: &path,
+            query: &query,
+            headers: &headers,
+            user: &user,
+            now,
+        };
+        let value: Value = if as_table {
+            table::watch_row(&call, version, object, std::mem::replace(&mut first, false))
+        } else {
+            respond::partial(&call, version, object)
+        };
+        serde_json::to_vec(&value).unwrap_or_default()
+    }))
+}
+
+fn answer(call: &Call<'_>, output: Output, written: &Written) -> Response<Body> {
+    let code = if written.created { StatusCode::CREATED } else { StatusCode::OK };
+    let mut response = respond::object(call, output, code, &written.object);
+    respond::warn(&mut response, &written.warnings);
+    response
+}
+
+fn deletion(call: &Call<'_>, output: Output, deleted: &Deleted) -> Response<Body> {
+    match deleted {
+        Deleted::Gone(object) if !call.kind.returns_deleted => {
+            let uid = object.stored_value()["metadata"]["uid"].as_str().unwrap_or_default().into();
+            let status = windlass_api::status::Status::success(windlass_api::status::Details {
+                name: object.name().into(),
+                group: call.served.group.into(),
+                kind: call.kind.plural.into(),
+                uid,
+                ..Default::default()
+            });
+            respond::status(&status, output)
+        }
+        Deleted::Gone(object) | Deleted::Going(object) => {
+            respond::object(call, output, StatusCode::OK, object)
+        }
+    }
+}
+
+/// Names in a path must be names: they become keys of the store.
+fn check_path(call: &Call<'_>) -> Result<(), Error> {
+    let path = call.path;
+    if path.surplus {
+        return Err(Error::NoSuchResource);
+    }
+    for (what, text) in [("Name", &path.name), ("Namespace", &path.namespace)] {
+        let wrong = names::path_segment_rule(text, false);
+        if !text.is_empty() && !wrong.is_empty() {
+            let shown = windlass_api::field::quote(text);
+            let why = wrong.join("; ");
+            return Err(Error::BadRequest(format!("{what} parameter invalid: {shown}: {why}")));
+        }
+    }
+    if call.kind.scope == Scope::Namespaced && path.namespace.is_empty() && !path.name.is_empty() {
+        return Err(Error::NoSuchResource);
+    }
+    Ok(())
+}
+
+fn path_only(
+    server: &Arc<Server>,
+    parts: &Parts,
+    query: &Query,
+    path: &str,
+) -> Result<Response<Body>, Error> {
+    if !matches!(parts.method, Method::GET | Method::HEAD) {
+        return Err(if documents::exists(server, path) {
+            Error::MethodNotAllowed
+        } else {
+            Error::NoSuchPath
+        });
+    }
+    if let Some(response) = health::health(server, path, query) {
+        return Ok(response);
+    }
+    match path {
+        "/version" | "/version/" => {
+            let output = negotiate::output(&parts.headers, query, Views::None)?;
+            Ok(respond::value(StatusCode::OK, output, &health::version()))
+        }
+        "/metrics" => {
+            let text = server.metrics.text();
+            Ok(respond::typed(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text))
+        }
+        _ => documents::answer(server, parts, query, path),
+    }
+}
+
+/// A path below a group that is served is missing in JSON, any other in plain text.
+fn no_such_resource(server: &Server, path: &ResourcePath) -> Error {
+    let known = server.registry.groups().iter().any(|(group, _)| *group == path.group);
+    if known { Error::NoSuchResource } else { Error::NoSuchPath }
+}
+
+fn metric_verb(verb: &str) -> &'static str {
+    match verb {
+        "get" => "GET",
+        "list" => "LIST",
+        "watch" => "WATCH",
+        "create" => "POST",
+        "update" => "PUT",
+        "patch" => "PATCH",
+        "delete" => "DELETE",
+        "deletecollection" => "DELETECOLLECTION",
+        _ => "other",
+    }
+}
+
+fn scope(path: &ResourcePath) -> &'static str {
+    if !path.name.is_empty() {
+        "resource"
+    } else if !path.namespace.is_empty() {
+        "namespace"
+    } else {
+        "cluster"
+    }
+}

@@ -1,0 +1,312 @@
+//! What can go wrong with a request, and what the client is told.
+//!
+//! Every failure is a variant here, and [`Error::status`] maps each to the `Status` that
+//! kube-apiserver would send, without a catch-all arm. Text that only helps an operator goes to
+//! the log ([`Error::internal`]), never to the client.
+
+use windlass_api::field::{Errors, quote};
+use windlass_api::status::{Cause, CauseType, Details, Status, qualified};
+
+/// A request that failed.
+#[derive(Debug)]
+pub enum Error {
+    /// 400.
+    BadRequest(String),
+    /// 401.
+    Unauthorized,
+    /// 403 about a resource; `details` name it.
+    Forbidden(Subject, String),
+    /// 403 about a path that is no resource.
+    ForbiddenPath(String),
+    /// 403: the namespace is going away.
+    NamespaceTerminating(Subject, String),
+    /// 404 about an object.
+    NotFound(Subject),
+    /// 404 about a resource, version or subresource that does not exist.
+    NoSuchResource,
+    /// 404 in plain text: nothing is served under this path.
+    NoSuchPath,
+    /// 405.
+    MethodNotAllowed,
+    /// 405 with a text of its own: the resource lacks the verb.
+    VerbNotSupported(String),
+    /// 406.
+    NotAcceptable(&'static str),
+    /// 409 on create; `retry` asks the client to come again (a generated name collided).
+    AlreadyExists {
+        /// What exists.
+        subject: Subject,
+        /// It is going away.
+        deleting: bool,
+        /// The server made up the name.
+        generated: bool,
+    },
+    /// 409: the object is not what the writer believed.
+    Conflict(Subject, String),
+    /// 409: fields are owned by other managers.
+    ApplyConflict(String, Vec<Cause>),
+    /// 410, with a token to go on inconsistently.
+    Expired(String, String),
+    /// 413.
+    TooLarge(String),
+    /// 415.
+    UnsupportedMediaType(String),
+    /// 422: rules on the object are broken.
+    Invalid {
+        /// The group of what is invalid.
+        group: String,
+        /// Its kind (or, for some, its plural).
+        kind: String,
+        /// Its name.
+        name: String,
+        /// The broken rules.
+        errors: Errors,
+    },
+    /// 422 without a field: a JSON patch could not be carried out.
+    UnprocessablePatch,
+    /// 429.
+    TooManyRequests,
+    /// 500 whose text is for the client (unclassified, as Kubernetes leaves some).
+    Unclassified(String),
+    /// 500; the text goes to the log.
+    Internal(String),
+    /// 503; the text goes to the client.
+    Unavailable(String),
+    /// 504: the client asked for a version that is still to come.
+    FutureVersion {
+        /// What was asked for.
+        asked: u64,
+        /// What there is.
+        current: u64,
+    },
+    /// 504: the request took longer than it may.
+    Timeout,
+}
+
+/// What an error is about: `configmaps "x"`.
+#[derive(Clone, Debug, Default)]
+pub struct Subject {
+    /// The API group; empty for core.
+    pub group: String,
+    /// The plural resource; for delete preconditions the kind.
+    pub resource: String,
+    /// The object's name; may be empty.
+    pub name: String,
+}
+
+impl Subject {
+    /// An object, or with an empty name a whole resource.
+    pub fn new(group: &str, resource: &str, name: &str) -> Self {
+        Subject { group: group.into(), resource: resource.into(), name: name.into() }
+    }
+
+    fn words(&self) -> String {
+        let resource = qualified(&self.group, &self.resource);
+        if self.name.is_empty() { resource } else { format!("{resource} {}", quote(&self.name)) }
+    }
+
+    fn quoted(&self) -> String {
+        format!("{} {}", qualified(&self.group, &self.resource), quote(&self.name))
+    }
+
+    fn details(&self) -> Details {
+        Details {
+            name: self.name.clone(),
+            group: self.group.clone(),
+            kind: self.resource.clone(),
+            ..Details::default()
+        }
+    }
+}
+
+impl Error {
+    /// A 422 about query options (`ListOptions`, `PatchOptions`, …).
+    pub fn options(kind: &str, errors: Errors) -> Self {
+        let name = String::new();
+        Error::Invalid { group: "meta.k8s.io".into(), kind: kind.into(), name, errors }
+    }
+
+    /// What an operator should read, when it is more than the client is told.
+    pub fn internal(&self) -> Option<&str> {
+        match self {
+            Error::Internal(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// What the client is told.
+    pub fn status(&self) -> Status {
+        match self {
+            Error::BadRequest(text) => Status::failure(400, "BadRequest", text),
+            Error::Unauthorized => Status::failure(401, "Unauthorized", "Unauthorized"),
+            Error::Forbidden(subject, why) => {
+                let text = format!("{} is forbidden: {why}", subject.words());
+                Status::failure(403, "Forbidden", text).with_details(subject.details())
+            }
+            Error::ForbiddenPath(why) => {
+                let text = format!("forbidden: {why}");
+                Status::failure(403, "Forbidden", text).with_details(Details::default())
+            }
+            Error::NamespaceTerminating(subject, namespace) => terminating(subject, namespace),
+            Error::NotFound(subject) => {
+                let text = format!("{} not found", subject.quoted());
+                Status::failure(404, "NotFound", text).with_details(subject.details())
+            }
+            Error::NoSuchResource => {
+                plain(404, "NotFound", "the server could not find the requested resource")
+            }
+            Error::NoSuchPath => plain(404, "NotFound", "404 page not found"),
+            Error::MethodNotAllowed => {
+                let text = "the server does not allow this method on the requested resource";
+                plain(405, "MethodNotAllowed", text)
+            }
+            Error::VerbNotSupported(text) => plain(405, "MethodNotAllowed", text),
+            Error::NotAcceptable(accepted) => {
+                let text = format!("only the following media types are accepted: {accepted}");
+                Status::failure(406, "NotAcceptable", text)
+            }
+            Error::AlreadyExists { subject, deleting, generated } => {
+                exists(subject, *deleting, *generated)
+            }
+            Error::Conflict(subject, why) => {
+                let text = format!("Operation cannot be fulfilled on {}: {why}", subject.quoted());
+                Status::failure(409, "Conflict", text).with_details(subject.details())
+            }
+            Error::ApplyConflict(text, conflicts) => apply_conflict(text, conflicts),
+            Error::Expired(text, token) => {
+                let mut status = Status::failure(410, "Expired", text);
+                status.metadata.continue_.clone_from(token);
+                status
+            }
+            Error::TooLarge(text) => Status::failure(413, "RequestEntityTooLarge", text),
+            Error::UnsupportedMediaType(text) => plain(415, "UnsupportedMediaType", text),
+            Error::Invalid { group, kind, name, errors } => {
+                Status::invalid(group, kind, name, errors.clone())
+            }
+            Error::UnprocessablePatch => {
+                let text = "the server rejected our request due to an error in our request";
+                plain(422, "Invalid", text)
+            }
+            Error::TooManyRequests => {
+                let text =
+                    "the server has received too many requests and has asked us to try again later";
+                retry(429, "TooManyRequests", text, 1)
+            }
+            Error::Unclassified(text) => Status::failure(500, "", text),
+            Error::Internal(_) => internal_error(),
+            Error::Unavailable(text) => retry(503, "ServiceUnavailable", text, 1),
+            Error::FutureVersion { asked, current } => future_version(*asked, *current),
+            Error::Timeout => {
+                let text = "request did not complete within the allotted timeout";
+                Status::failure(504, "Timeout", text).with_details(Details::default())
+            }
+        }
+    }
+}
+
+fn plain(code: u16, reason: &str, text: &str) -> Status {
+    Status::failure(code, reason, text).with_details(Details::default())
+}
+
+fn retry(code: u16, reason: &str, text: &str, seconds: u32) -> Status {
+    Status::failure(code, reason, text)
+        .with_details(Details { retry_after_seconds: seconds, ..Details::default() })
+}
+
+fn terminating(subject: &Subject, namespace: &str) -> Status {
+    let why = format!("namespace {namespace} is being terminated");
+    let text = format!(
+        "{} is forbidden: unable to create new content in namespace {namespace} because it is being terminated",
+        subject.words()
+    );
+    let mut details = subject.details();
+    details.causes = vec![Cause {
+        kind: CauseType::NamespaceTerminating,
+        message: why,
+        field: "metadata.namespace".into(),
+    }];
+    Status::failure(403, "Forbidden", text).with_details(details)
+}
+
+fn exists(subject: &Subject, deleting: bool, generated: bool) -> Status {
+    let mut details = subject.details();
+    let mut text = format!("{} already exists", subject.quoted());
+    if deleting {
+        text = format!("object is being deleted: {text}");
+    }
+    if generated {
+        text = format!("{text}, the server was not able to generate a unique name for the object");
+        details.retry_after_seconds = 1;
+    }
+    Status::failure(409, "AlreadyExists", text).with_details(details)
+}
+
+fn apply_conflict(text: &str, causes: &[Cause]) -> Status {
+    Status::failure(409, "Conflict", text)
+        .with_details(Details { causes: causes.to_vec(), ..Details::default() })
+}
+
+fn internal_error() -> Status {
+    let text = "Internal error occurred: the server could not complete the request";
+    Status::failure(500, "InternalError", text).with_details(Details {
+        causes: vec![Cause {
+            kind: CauseType::UnexpectedServerResponse,
+            message: "the server could not complete the request".into(),
+            field: String::new(),
+        }],
+        ..Details::default()
+    })
+}
+
+fn future_version(asked: u64, current: u64) -> Status {
+    let text = format!("Too large resource version: {asked}, current: {current}");
+    Status::failure(504, "Timeout", format!("Timeout: {text}")).with_details(Details {
+        causes: vec![Cause {
+            kind: CauseType::ResourceVersionTooLarge,
+            message: "Too large resource version".into(),
+            field: String::new(),
+        }],
+        retry_after_seconds: 1,
+        ..Details::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_those_of_kubernetes() {
+        let one = Subject::new("certificates.k8s.io", "clustertrustbundles", "a");
+        let all = Subject::new("", "secrets", "");
+        for (error, code, text) in [
+            (
+                Error::NotFound(one.clone()),
+                404,
+                "clustertrustbundles.certificates.k8s.io \"a\" not found",
+            ),
+            (Error::Forbidden(all, "no".into()), 403, "secrets is forbidden: no"),
+            (
+                Error::Conflict(one.clone(), "why".into()),
+                409,
+                "Operation cannot be fulfilled on clustertrustbundles.certificates.k8s.io \"a\": why",
+            ),
+            (
+                Error::AlreadyExists { subject: one, deleting: true, generated: false },
+                409,
+                "object is being deleted: clustertrustbundles.certificates.k8s.io \"a\" already exists",
+            ),
+        ] {
+            let status = error.status();
+            assert_eq!((status.code, status.message.as_str()), (Some(code), text));
+        }
+    }
+
+    #[test]
+    fn internal_text_stays_inside() {
+        let error = Error::Internal("the password is swordfish".into());
+        let sent = serde_json::to_string(&error.status()).unwrap();
+        assert!(!sent.contains("swordfish"));
+        assert_eq!(error.internal(), Some("the password is swordfish"));
+    }
+}

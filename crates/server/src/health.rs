@@ -1,0 +1,92 @@
+//! `/healthz`, `/livez`, `/readyz` and `/version`.
+
+use http::{Response, StatusCode};
+use serde_json::{Value, json};
+
+use crate::body::Body;
+use crate::request::query::Query;
+use crate::respond;
+use crate::server::Server;
+
+/// One thing that must be well.
+struct Check {
+    name: &'static str,
+    well: fn(&Server) -> bool,
+}
+
+const PING: Check = Check { name: "ping", well: |_| true };
+const STORE: Check = Check { name: "etcd", well: |server| server.store.failure().is_none() };
+const SHUTDOWN: Check = Check { name: "shutdown", well: |server| !*server.shutdown.borrow() };
+
+/// Answers a health path; `None` when there is no such check.
+pub fn health(server: &Server, path: &str, query: &Query) -> Option<Response<Body>> {
+    let (root, single) = match path.trim_end_matches('/').trim_start_matches('/').split_once('/') {
+        Some((root, check)) => (root, Some(check)),
+        None => (path.trim_matches('/'), None),
+    };
+    let checks: &[Check] = match root {
+        "healthz" | "livez" => &[PING, STORE],
+        "readyz" => &[PING, STORE, SHUTDOWN],
+        _ => return None,
+    };
+    if let Some(name) = single {
+        let check = checks.iter().find(|c| c.name == name)?;
+        return Some(report(server, root, std::slice::from_ref(check), query, true));
+    }
+    Some(report(server, root, checks, query, false))
+}
+
+fn report(
+    server: &Server,
+    root: &str,
+    checks: &[Check],
+    query: &Query,
+    single: bool,
+) -> Response<Body> {
+    let excluded: Vec<&str> = query.all("exclude").collect();
+    let mut lines = String::new();
+    let mut well = true;
+    for check in checks {
+        if excluded.contains(&check.name) {
+            lines.push_str(&format!("[+]{} excluded: ok\n", check.name));
+        } else if (check.well)(server) {
+            lines.push_str(&format!("[+]{} ok\n", check.name));
+        } else {
+            lines.push_str(&format!("[-]{} failed: reason withheld\n", check.name));
+            well = false;
+        }
+    }
+    if !well {
+        lines.push_str(&format!("{root} check failed\n"));
+        return respond::text(StatusCode::INTERNAL_SERVER_ERROR, lines);
+    }
+    if single || query.flag("verbose").is_none() {
+        return respond::text(StatusCode::OK, "ok");
+    }
+    lines.push_str(&format!("{root} check passed\n"));
+    respond::text(StatusCode::OK, lines)
+}
+
+/// The body of `/version`: the Kubernetes version whose behaviour is implemented, and ours.
+pub fn version() -> Value {
+    let platform = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    json!({
+        "major": "1",
+        "minor": "37",
+        "emulationMajor": "1",
+        "emulationMinor": "37",
+        "minCompatibilityMajor": "1",
+        "minCompatibilityMinor": "36",
+        "gitVersion": concat!("v1.37.0+windlass.", env!("CARGO_PKG_VERSION")),
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "rustc",
+        "platform": format!("{}/{platform}", std::env::consts::OS),
+    })
+}

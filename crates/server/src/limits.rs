@@ -1,0 +1,43 @@
+//! The bounds on what a client can make the server do, each with its reason.
+
+use std::time::Duration;
+
+/// Kubernetes' own limit on a request body (`--max-request-bytes` of etcd plus room).
+pub const BODY: usize = 3 * 1024 * 1024;
+
+/// The largest object stored: Kubernetes on etcd refuses about 1.5 MiB, and clients of either
+/// should not find that an object fits one and not the other.
+pub const OBJECT: usize = 3 * 512 * 1024;
+
+/// Longer request lines are refused by kube-apiserver's HTTP library as well (1 MiB of headers);
+/// the longest legal URL is a selector of a few KiB.
+pub const URL: usize = 64 * 1024;
+
+/// All request headers together. Tokens are below 10 KiB.
+pub const HEADERS: usize = 128 * 1024;
+
+/// From the first byte of a connection to the end of the TLS handshake: silent connections must
+/// not pile up (CVE-2026-73500).
+pub const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// From the first byte of a request to the end of its headers.
+pub const HEADER_READ: Duration = Duration::from_secs(30);
+
+/// The longest a request that is not a watch may take, and the default of `?timeout=`.
+pub const REQUEST: Duration = Duration::from_secs(60);
+
+/// How long a read waits for a resourceVersion that is still to come.
+pub const FUTURE_VERSION: Duration = Duration::from_secs(3);
+
+/// Streams one HTTP/2 connection may have open: client-go opens one per watch, a few hundred for a
+/// large informer set.
+pub const STREAMS: u32 = 1000;
+
+/// How often a writer tries again when its object changes under it.
+pub const UPDATE_RETRIES: usize = 64;
+
+/// How often a patch is tried again when its object changes under it; Kubernetes' number.
+pub const PATCH_RETRIES: usize = 5;
+
+/// How often another generated name is tried; Kubernetes' number.
+pub const NAME_RETRIES: usize = 8;

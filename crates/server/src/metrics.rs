@@ -1,0 +1,284 @@
+//! What is counted, under the names kube-apiserver gives it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge as RawGauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry as Prometheus;
+
+use crate::registry::kind::{Kind, Served};
+
+/// The server's counters.
+pub struct Metrics {
+    prometheus: Prometheus,
+    requests: Family<RequestLabels, Counter>,
+    durations: Family<DurationLabels, Histogram>,
+    inflight: Family<InflightLabels, RawGauge>,
+    longrunning: Family<LongrunningLabels, RawGauge>,
+    sources: Vec<Source>,
+}
+
+/// Writes further metrics, of other parts of the process, in text form.
+pub type Source = Box<dyn Fn(&mut String) + Send + Sync>;
+
+/// What a request was, in labels whose values are all known beforehand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RequestFacts {
+    /// `GET`, `LIST`, `WATCH`, `POST`, …
+    pub verb: &'static str,
+    /// The API group.
+    pub group: &'static str,
+    /// Its version.
+    pub version: &'static str,
+    /// The plural resource.
+    pub resource: &'static str,
+    /// The subresource.
+    pub subresource: &'static str,
+    /// `cluster`, `namespace`, `resource` or empty.
+    pub scope: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    code: u32,
+    component: &'static str,
+    dry_run: &'static str,
+    group: &'static str,
+    resource: &'static str,
+    scope: &'static str,
+    subresource: &'static str,
+    verb: &'static str,
+    version: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DurationLabels {
+    component: &'static str,
+    group: &'static str,
+    resource: &'static str,
+    scope: &'static str,
+    subresource: &'static str,
+    verb: &'static str,
+    version: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InflightLabels {
+    request_kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LongrunningLabels {
+    component: &'static str,
+    group: &'static str,
+    resource: &'static str,
+    verb: &'static str,
+    version: &'static str,
+}
+
+const COMPONENT: &str = "apiserver";
+
+/// kube-apiserver's own buckets, in seconds.
+const BUCKETS: [f64; 22] = [
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
+    10.0, 15.0, 20.0, 30.0, 45.0,
+];
+
+impl Metrics {
+    /// All counters at zero; `sources` are asked at every scrape.
+    pub fn new(sources: Vec<Source>) -> Metrics {
+        let mut prometheus = Prometheus::default();
+        let requests = Family::default();
+        prometheus.register(
+            "apiserver_request",
+            "Requests by verb, resource and code",
+            requests.clone(),
+        );
+        let durations: Family<DurationLabels, Histogram> =
+            Family::new_with_constructor(|| Histogram::new(BUCKETS));
+        prometheus.register(
+            "apiserver_request_duration_seconds",
+            "Time from a request's arrival to its answer",
+            durations.clone(),
+        );
+        let inflight = Family::default();
+        prometheus.register(
+            "apiserver_current_inflight_requests",
+            "Requests being worked on",
+            inflight.clone(),
+        );
+        let longrunning = Family::default();
+        prometheus.register("apiserver_longrunning_requests", "Open watches", longrunning.clone());
+        Metrics { prometheus, requests, durations, inflight, longrunning, sources }
+    }
+
+    /// Counts a finished request.
+    pub fn request(&self, facts: RequestFacts, dry_run: bool, code: u16, took: Duration) {
+        let RequestFacts { verb, group, version, resource, subresource, scope } = facts;
+        let labels = RequestLabels {
+            code: code.into(),
+            component: COMPONENT,
+            dry_run: if dry_run { "All" } else { "" },
+            group,
+            resource,
+            scope,
+            subresource,
+            verb,
+            version,
+        };
+        self.requests.get_or_create(&labels).inc();
+        if verb != "WATCH" {
+            let labels = DurationLabels {
+                component: COMPONENT,
+                group,
+                resource,
+                scope,
+                subresource,
+                verb,
+                version,
+            };
+            self.durations.get_or_create(&labels).observe(took.as_secs_f64());
+        }
+    }
+
+    /// Counts a request while it is worked on.
+    pub fn inflight(&self, mutating: bool) -> Gauge {
+        let request_kind = if mutating { "mutating" } else { "readOnly" };
+        Gauge::up(self.inflight.get_or_create_owned(&InflightLabels { request_kind }))
+    }
+
+    /// Counts a watch while it lives.
+    pub fn watch_started(&self, served: &Served, kind: &Kind) -> Gauge {
+        let labels = LongrunningLabels {
+            component: COMPONENT,
+            group: served.group,
+            resource: kind.plural,
+            verb: "WATCH",
+            version: served.version,
+        };
+        Gauge::up(self.longrunning.get_or_create_owned(&labels))
+    }
+
+    /// Everything, as Prometheus text.
+    pub fn text(&self) -> String {
+        let mut open = String::new();
+        // Writing to a string does not fail.
+        let _ = prometheus_client::encoding::text::encode(&mut open, &self.prometheus);
+        let mut text = plain(&open);
+        for source in &self.sources {
+            source(&mut text);
+        }
+        process(&mut text);
+        text
+    }
+}
+
+/// A count that goes down again when this is dropped.
+pub struct Gauge(RawGauge<i64, AtomicI64>);
+
+impl Gauge {
+    fn up(gauge: RawGauge<i64, AtomicI64>) -> Gauge {
+        gauge.inc();
+        Gauge(gauge)
+    }
+}
+
+impl Drop for Gauge {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// Turns OpenMetrics into the older text form that every scraper reads: there a counter's type
+/// line carries the `_total` of its samples.
+pub fn plain(open: &str) -> String {
+    let mut out = String::with_capacity(open.len());
+    for line in open.lines() {
+        let words: Vec<&str> = line.splitn(4, ' ').collect();
+        match words.as_slice() {
+            ["#", "EOF"] | ["#", "UNIT", ..] => continue,
+            ["#", "TYPE", name, "counter"] => {
+                out.push_str(&format!("# TYPE {name}_total counter"));
+            }
+            _ => out.push_str(line),
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// The process's own memory and time, from /proc where there is one.
+fn process(out: &mut String) {
+    let Ok(status) = std::fs::read_to_string("/proc/self/statm") else { return };
+    let pages: u64 = status.split_whitespace().nth(1).and_then(|p| p.parse().ok()).unwrap_or(0);
+    out.push_str("# HELP process_resident_memory_bytes Resident memory size in bytes\n");
+    out.push_str("# TYPE process_resident_memory_bytes gauge\n");
+    out.push_str(&format!("process_resident_memory_bytes {}\n", pages * 4096));
+    if let Ok(fds) = std::fs::read_dir("/proc/self/fd") {
+        out.push_str(
+            "# HELP process_open_fds Open file descriptors\n# TYPE process_open_fds gauge\n",
+        );
+        out.push_str(&format!("process_open_fds {}\n", fds.count()));
+    }
+}
+
+/// A source of the caches' sizes.
+pub fn storage_source(caches: Arc<crate::cache::Caches>, kinds: Vec<&'static Kind>) -> Source {
+    Box::new(move |out| {
+        out.push_str("# HELP apiserver_storage_objects Objects stored, by kind\n");
+        out.push_str("# TYPE apiserver_storage_objects gauge\n");
+        for kind in &kinds {
+            let count = caches.of(kind).map_or(0, |c| c.len());
+            let resource = windlass_api::status::qualified(kind.stored().group, kind.plural);
+            out.push_str(&format!(
+                "apiserver_storage_objects{{resource=\"{resource}\"}} {count}\n"
+            ));
+        }
+        out.push_str("# HELP windlass_store_revision The newest revision that reads show\n");
+        out.push_str("# TYPE windlass_store_revision gauge\n");
+        out.push_str(&format!("windlass_store_revision {}\n", caches.applied()));
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scrapers_find_kubernetes_names() {
+        let metrics = Metrics::new(vec![Box::new(|out| out.push_str("more 1\n"))]);
+        let facts = RequestFacts {
+            verb: "LIST",
+            group: "",
+            version: "v1",
+            resource: "pods",
+            subresource: "",
+            scope: "cluster",
+        };
+        metrics.request(facts, false, 200, Duration::from_millis(3));
+        let text = metrics.text();
+        for words in [
+            "# TYPE apiserver_request_total counter",
+            "apiserver_request_total{code=\"200\",component=\"apiserver\",dry_run=\"\",group=\"\",resource=\"pods\",scope=\"cluster\",subresource=\"\",verb=\"LIST\",version=\"v1\"} 1",
+            "apiserver_request_duration_seconds_bucket{le=\"0.005\"",
+            "more 1",
+        ] {
+            assert!(text.contains(words), "{words} in\n{text}");
+        }
+        assert!(!text.contains("EOF"));
+    }
+
+    #[test]
+    fn a_gauge_goes_down_when_dropped() {
+        let metrics = Metrics::new(Vec::new());
+        let held = metrics.inflight(true);
+        assert!(metrics.text().contains("{request_kind=\"mutating\"} 1"));
+        drop(held);
+        assert!(metrics.text().contains("{request_kind=\"mutating\"} 0"));
+    }
+}

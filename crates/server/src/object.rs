@@ -1,0 +1,303 @@
+//! An object as it is kept: canonical bytes, encoded once, and the few parts reads select by.
+//!
+//! The canonical form begins with `{"kind":…,"apiVersion":…,"metadata":{`. The store holds it
+//! without a resourceVersion (the revision is not known before the commit); in memory the revision
+//! stands as the first key of `metadata`. So a `get` is these bytes, a list item is a slice of
+//! them, and another version of the same schema differs in the head only.
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+
+use crate::registry::kind::{Kind, Served};
+
+/// One version of one object.
+#[derive(Debug)]
+pub struct Object {
+    /// The revision that wrote it: its resourceVersion.
+    pub revision: u64,
+    /// `namespace/name`, or `name` at cluster scope.
+    pub key: Box<str>,
+    /// Labels, sorted by key.
+    pub labels: Box<[(Box<str>, Box<str>)]>,
+    /// The values of [`Kind::selectable`], in its order.
+    pub fields: Box<[Box<str>]>,
+    bytes: Bytes,
+    /// Where `"metadata":` begins in `bytes`.
+    meta_at: usize,
+}
+
+/// Stored bytes that are not what this program writes.
+#[derive(Debug, thiserror::Error)]
+#[error("the object under {key} cannot be read: {what}")]
+pub struct Unreadable {
+    key: String,
+    what: String,
+}
+
+const META: &[u8] = b"\"metadata\":{";
+
+impl Object {
+    /// Makes an object of what the store holds under `key` at `revision`.
+    pub fn new(kind: &Kind, key: &str, revision: u64, stored: &[u8]) -> Result<Object, Unreadable> {
+        let fail = |what: &str| Unreadable { key: key.into(), what: what.into() };
+        let at = find(stored, META).ok_or_else(|| fail("no metadata"))?;
+        let (head, tail) = stored.split_at(at + META.len());
+        let mut bytes = Vec::with_capacity(stored.len() + 44);
+        bytes.extend_from_slice(head);
+        bytes.extend_from_slice(b"\"resourceVersion\":\"");
+        bytes.extend_from_slice(revision.to_string().as_bytes());
+        bytes.extend_from_slice(if tail.starts_with(b"}") { b"\"" } else { b"\"," });
+        bytes.extend_from_slice(tail);
+        let (labels, fields) = parts(kind, stored).map_err(|e| fail(&e.to_string()))?;
+        Ok(Object { revision, key: key.into(), labels, fields, bytes: bytes.into(), meta_at: at })
+    }
+
+    /// Makes an object that was never stored, as a dry run answers with: it has no version.
+    pub fn unversioned(kind: &Kind, key: &str, stored: &[u8]) -> Result<Object, Unreadable> {
+        let mut object = Object::new(kind, key, 0, stored)?;
+        object.bytes = Bytes::copy_from_slice(stored);
+        Ok(object)
+    }
+
+    /// The same object as of its deletion at `revision`.
+    #[must_use]
+    pub fn deleted_at(&self, revision: u64) -> Object {
+        let start = self.meta_at + META.len() + b"\"resourceVersion\":\"".len();
+        let digits = self.bytes[start..].iter().take_while(|b| b.is_ascii_digit()).count();
+        let mut bytes = Vec::with_capacity(self.bytes.len() + 20);
+        bytes.extend_from_slice(&self.bytes[..start]);
+        bytes.extend_from_slice(revision.to_string().as_bytes());
+        bytes.extend_from_slice(&self.bytes[start + digits..]);
+        Object {
+            revision,
+            key: self.key.clone(),
+            labels: self.labels.clone(),
+            fields: self.fields.clone(),
+            bytes: bytes.into(),
+            meta_at: self.meta_at,
+        }
+    }
+
+    /// The object's name.
+    pub fn name(&self) -> &str {
+        self.key.rsplit_once('/').map_or(&self.key, |(_, name)| name)
+    }
+
+    /// The object's namespace; empty at cluster scope.
+    pub fn namespace(&self) -> &str {
+        self.key.rsplit_once('/').map_or("", |(namespace, _)| namespace)
+    }
+
+    /// The label under `key`.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        let at = self.labels.binary_search_by(|(k, _)| (**k).cmp(key)).ok()?;
+        Some(&self.labels[at].1)
+    }
+
+    /// How many bytes it takes.
+    pub fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The whole object as JSON, in the version it is served in.
+    pub fn json(&self, kind: &Kind, served: &Served) -> Bytes {
+        if served == kind.stored() {
+            return self.bytes.clone();
+        }
+        if served.convert.is_some() {
+            return encode(kind.name, &served.api_version(), &self.value(kind, served), true)
+                .into();
+        }
+        let head = head(kind.name, &served.api_version());
+        let mut out = Vec::with_capacity(head.len() + self.bytes.len());
+        out.extend_from_slice(head.as_bytes());
+        out.extend_from_slice(&self.bytes[self.meta_at..]);
+        out.into()
+    }
+
+    /// The object as an item of a list: without `kind` and `apiVersion`, and without the opening
+    /// brace (`"metadata":{…},…}`).
+    pub fn item(&self, kind: &Kind, served: &Served) -> Bytes {
+        if served.convert.is_none() {
+            return self.bytes.slice(self.meta_at..);
+        }
+        let whole = self.json(kind, served);
+        let at = find(&whole, META).unwrap_or_default();
+        whole.slice(at..)
+    }
+
+    /// The object as a tree, in the version it is served in.
+    pub fn value(&self, kind: &Kind, served: &Served) -> Value {
+        let mut value = self.stored_value();
+        if let Some(convert) = served.convert {
+            value = (convert.from_stored)(value);
+        }
+        if let Value::Object(map) = &mut value {
+            map.insert("kind".into(), kind.name.into());
+            map.insert("apiVersion".into(), served.api_version().into());
+        }
+        value
+    }
+
+    /// The object as a tree, in the stored version, with its resourceVersion.
+    pub fn stored_value(&self) -> Value {
+        // The bytes were parsed when the object was made, so this cannot fail; an empty object
+        // would be refused by every validation.
+        serde_json::from_slice(&self.bytes).unwrap_or_default()
+    }
+
+    /// The bytes as the store holds them.
+    pub fn stored_bytes(&self) -> Vec<u8> {
+        let from = self.meta_at + META.len();
+        let version = b"\"resourceVersion\":\"".len();
+        let digits = self.bytes[from + version..].iter().take_while(|b| b.is_ascii_digit()).count();
+        let mut to = from + version + digits + 1;
+        if self.bytes.get(to) == Some(&b',') {
+            to += 1;
+        }
+        [&self.bytes[..from], &self.bytes[to..]].concat()
+    }
+}
+
+/// Writes `value` in the canonical form. Without `versioned` the resourceVersion is left out, as
+/// the store wants it.
+pub fn encode(kind: &str, api_version: &str, value: &Value, versioned: bool) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1024);
+    out.extend_from_slice(head(kind, api_version).as_bytes());
+    out.extend_from_slice(META);
+    let empty = Map::new();
+    let object = value.as_object().unwrap_or(&empty);
+    let metadata = object.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
+    let mut first = true;
+    if versioned && let Some(version) = metadata.get("resourceVersion") {
+        member(&mut out, &mut first, "resourceVersion", version);
+    }
+    for (name, value) in metadata.iter().filter(|(n, _)| *n != "resourceVersion") {
+        member(&mut out, &mut first, name, value);
+    }
+    out.push(b'}');
+    first = false;
+    for (name, value) in object {
+        if !matches!(name.as_str(), "kind" | "apiVersion" | "metadata") {
+            member(&mut out, &mut first, name, value);
+        }
+    }
+    out.push(b'}');
+    out
+}
+
+/// `{"kind":…,"apiVersion":…,`
+pub fn head(kind: &str, api_version: &str) -> String {
+    // Both are names of ours, without characters that JSON would escape.
+    format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",")
+}
+
+fn member(out: &mut Vec<u8>, first: &mut bool, name: &str, value: &Value) {
+    if !*first {
+        out.push(b',');
+    }
+    *first = false;
+    // Writing JSON to memory does not fail.
+    let _ = serde_json::to_writer(&mut *out, name);
+    out.push(b':');
+    let _ = serde_json::to_writer(&mut *out, value);
+}
+
+fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
+    bytes.windows(what.len()).position(|w| w == what)
+}
+
+type Parts = (Box<[(Box<str>, Box<str>)]>, Box<[Box<str>]>);
+
+#[derive(serde::Deserialize)]
+struct Head {
+    metadata: HeadMeta,
+}
+
+#[derive(serde::Deserialize)]
+struct HeadMeta {
+    #[serde(default)]
+    labels: std::collections::BTreeMap<Box<str>, Box<str>>,
+}
+
+fn parts(kind: &Kind, stored: &[u8]) -> Result<Parts, serde_json::Error> {
+    if kind.selectable.is_empty() {
+        // Reads the labels and skips everything else: several times faster than a tree.
+        let head: Head = serde_json::from_slice(stored)?;
+        return Ok((head.metadata.labels.into_iter().collect(), Box::default()));
+    }
+    let value: Value = serde_json::from_slice(stored)?;
+    let labels = value["metadata"]["labels"].as_object().into_iter().flatten();
+    let labels = labels.map(|(k, v)| (k.as_str().into(), v.as_str().unwrap_or("").into()));
+    let fields = kind.selectable.iter().map(|s| selected(&value, s.at).into());
+    Ok((labels.collect(), fields.collect()))
+}
+
+fn selected(value: &Value, at: &[&str]) -> String {
+    match at.iter().find_map(|pointer| value.pointer(pointer)) {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const KIND: Kind = Kind {
+        name: "Thing",
+        plural: "things",
+        served: &[
+            Served { group: "g", version: "v1", type_name: "", convert: None },
+            Served { group: "g", version: "v1beta1", type_name: "", convert: None },
+        ],
+        ..Kind::DEFAULT
+    };
+
+    fn object() -> Object {
+        let value = json!({"metadata": {"name": "n", "labels": {"b": "2", "a": "1"}}, "data": {"metadata": {}}});
+        let stored = encode("Thing", "g/v1", &value, false);
+        Object::new(&KIND, "ns/n", 7, &stored).unwrap()
+    }
+
+    #[test]
+    fn a_version_is_spliced_in_and_out() {
+        let object = object();
+        let text = String::from_utf8(object.json(&KIND, &KIND.served[0]).to_vec()).unwrap();
+        assert!(
+            text.starts_with("{\"kind\":\"Thing\",\"apiVersion\":\"g/v1\",\"metadata\":{\"resourceVersion\":\"7\",\"labels\""),
+            "{text}"
+        );
+        assert_eq!(object.stored_value()["metadata"]["resourceVersion"], "7");
+        let again = Object::new(&KIND, "ns/n", 7, &object.stored_bytes()).unwrap();
+        assert_eq!(again.bytes, object.bytes);
+        let deleted = object.deleted_at(12345);
+        assert_eq!(deleted.stored_value()["metadata"]["resourceVersion"], "12345");
+        assert_eq!(deleted.stored_value()["data"], object.stored_value()["data"]);
+    }
+
+    #[test]
+    fn another_version_differs_in_its_head() {
+        let object = object();
+        let value: Value = serde_json::from_slice(&object.json(&KIND, &KIND.served[1])).unwrap();
+        assert_eq!(value["apiVersion"], "g/v1beta1");
+        assert_eq!(value["data"], object.stored_value()["data"]);
+        let item = object.item(&KIND, &KIND.served[1]);
+        assert!(item.starts_with(b"\"metadata\":{"));
+    }
+
+    #[test]
+    fn labels_are_at_hand() {
+        let object = object();
+        assert_eq!((object.label("a"), object.label("c")), (Some("1"), None));
+        assert_eq!((object.namespace(), object.name()), ("ns", "n"));
+    }
+
+    #[test]
+    fn foreign_bytes_are_refused_by_name() {
+        let error = Object::new(&KIND, "ns/n", 1, b"garbage").unwrap_err().to_string();
+        assert!(error.contains("ns/n"), "{error}");
+    }
+}

@@ -1,0 +1,155 @@
+//! ConfigMaps: plain configuration for pods.
+
+use serde_json::Value;
+use windlass_api::field::{Errors, Path};
+use windlass_api::names::config_map_key;
+
+use super::cells;
+use super::kind::{Kind, Served};
+use super::parts::{count, decoded_len, entries, given, truth};
+
+/// The most bytes all values of a ConfigMap or Secret may have together.
+pub const MAX_DATA: usize = 1024 * 1024;
+
+/// ConfigMaps.
+pub const KIND: Kind = Kind {
+    name: "ConfigMap",
+    plural: "configmaps",
+    singular: "configmap",
+    short_names: &["cm"],
+    served: &[Served {
+        group: "",
+        version: "v1",
+        type_name: "io.k8s.api.core.v1.ConfigMap",
+        convert: None,
+    }],
+    columns: &[
+        cells::NAME,
+        cells::column(
+            "Data",
+            "Data contains the configuration data. Each key must consist of alphanumeric \
+             characters, '-', '_' or '.'. Values with non-UTF-8 byte sequences must use the \
+             BinaryData field. The keys stored in Data must not overlap with the keys in the \
+             BinaryData field, this is enforced during validation process.",
+        ),
+        cells::AGE,
+    ],
+    row: |object, now| {
+        let data = count(object, "/data") + count(object, "/binaryData");
+        vec![cells::name(object), data.into(), cells::age(object, now)]
+    },
+    validate_create: validate,
+    validate_update: |new, old, errors| {
+        validate_frozen(new, old, &["data", "binaryData"], errors);
+        validate(new, errors);
+    },
+    ..Kind::DEFAULT
+};
+
+fn validate(object: &Value, errors: &mut Errors) {
+    let mut size = 0;
+    for (bag, other) in [("data", "binaryData"), ("binaryData", "data")] {
+        for (key, value) in entries(object, &format!("/{bag}")) {
+            let path = Path::new(bag).key(key);
+            for message in config_map_key(key) {
+                errors.invalid_str(&path, key, &message);
+            }
+            if object.get(other).and_then(|map| map.get(key)).is_some() {
+                errors.invalid_str(&path, key, &format!("duplicate of key present in {other}"));
+            }
+            let value = value.as_str().unwrap_or_default();
+            size += if bag == "data" { value.len() } else { decoded_len(value) };
+        }
+    }
+    if size > MAX_DATA {
+        // The path of the whole object, as Kubernetes writes it here.
+        errors.too_long(&Path::new("[]"), MAX_DATA);
+    }
+}
+
+/// The rule that an object with `immutable: true` keeps that and all of `fields`.
+pub(super) fn validate_frozen(new: &Value, old: &Value, fields: &[&str], errors: &mut Errors) {
+    const DETAIL: &str = "field is immutable when `immutable` is set";
+    if truth(old, "/immutable") != Some(true) {
+        return;
+    }
+    if truth(new, "/immutable") != Some(true) {
+        errors.forbidden(&Path::new("immutable"), DETAIL);
+    }
+    for field in fields {
+        let pointer = format!("/{field}");
+        if given(new, &pointer) != given(old, &pointer) {
+            errors.forbidden(&Path::new(field), DETAIL);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parts::tests::{cells, change_refusals, refusals};
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn keys_and_sizes() {
+        let big = "x".repeat(MAX_DATA);
+        let key = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' \
+                   (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is \
+                   '[-._a-zA-Z0-9]+')";
+        let table: Vec<(Value, Vec<String>)> = vec![
+            (json!({"data": {"a": "1", "b.c-D_": ""}}), vec![]),
+            (
+                json!({"data": {"a b": "1"}}),
+                vec![format!("data[a b]: Invalid value: \"a b\": {key}")],
+            ),
+            (
+                json!({"data": {"a": "1"}, "binaryData": {"a": "MQ=="}}),
+                vec![
+                    "data[a]: Invalid value: \"a\": duplicate of key present in binaryData".into(),
+                    "binaryData[a]: Invalid value: \"a\": duplicate of key present in data".into(),
+                ],
+            ),
+            (json!({"data": {"a": big}}), vec![]),
+            (
+                json!({"data": {"a": big, "b": "1"}}),
+                vec!["[]: Too long: may not be more than 1048576 bytes".into()],
+            ),
+            (
+                json!({"data": {"a": big}, "binaryData": {"b": "MQ=="}}),
+                vec!["[]: Too long: may not be more than 1048576 bytes".into()],
+            ),
+        ];
+        for (object, expected) in table {
+            assert_eq!(refusals(&KIND, &object), expected);
+        }
+    }
+
+    #[test]
+    fn immutable_data_stays() {
+        let old = json!({"data": {"a": "1"}, "immutable": true});
+        let forbidden =
+            |f: &str| format!("{f}: Forbidden: field is immutable when `immutable` is set");
+        let table = [
+            (json!({"data": {"a": "1"}, "immutable": true}), vec![]),
+            (json!({"data": {"a": "2"}, "immutable": true}), vec![forbidden("data")]),
+            (json!({"data": {"a": "1"}}), vec![forbidden("immutable")]),
+            (
+                json!({"binaryData": {"b": "MQ=="}, "immutable": false}),
+                vec![forbidden("immutable"), forbidden("data"), forbidden("binaryData")],
+            ),
+        ];
+        for (new, expected) in table {
+            assert_eq!(change_refusals(&KIND, &new, &old), expected, "{new}");
+            assert_eq!(change_refusals(&KIND, &new, &json!({})), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn rows() {
+        let object = json!({
+            "metadata": {"name": "cm", "creationTimestamp": "1970-01-01T00:00:00Z"},
+            "data": {"a": "1"}, "binaryData": {"b": "MQ=="}
+        });
+        assert_eq!(cells(&KIND, &object), json!(["cm", 2, "120m"]));
+    }
+}

@@ -1,0 +1,168 @@
+//! CSINodes: which storage drivers a node has. They are stored and served without behaviour of
+//! their own.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+use windlass_api::field::{Errors, Path};
+use windlass_api::names::{dns1123_subdomain, qualified_name};
+
+use super::cells;
+use super::kind::{Kind, Scope, Served};
+use super::parts::{count, integer, list, map, text, texts};
+
+/// The most bytes a driver's name may have.
+const DRIVER_MAX: usize = 63;
+/// The most bytes a driver's name for a node may have.
+const NODE_ID_MAX: usize = 192;
+
+/// CSINodes.
+pub const KIND: Kind = Kind {
+    name: "CSINode",
+    plural: "csinodes",
+    singular: "csinode",
+    scope: Scope::Cluster,
+    served: &[Served {
+        group: "storage.k8s.io",
+        version: "v1",
+        type_name: "io.k8s.api.storage.v1.CSINode",
+        convert: None,
+    }],
+    columns: &[
+        cells::NAME,
+        cells::of(
+            "integer",
+            cells::column(
+                "Drivers",
+                "Drivers indicates the number of CSI drivers registered on the node",
+            ),
+        ),
+        cells::AGE,
+    ],
+    row: |object, now| {
+        vec![cells::name(object), count(object, "/spec/drivers").into(), cells::age(object, now)]
+    },
+    unconditional_update: false,
+    validate_create: validate,
+    validate_update,
+    returns_deleted: true,
+    ..Kind::DEFAULT
+};
+
+fn validate(object: &Value, errors: &mut Errors) {
+    let mut names = HashSet::new();
+    for (i, driver) in list(object, "/spec/drivers").iter().enumerate() {
+        let path = Path::new("spec").child("drivers").index(i);
+        let name = text(driver, "/name");
+        validate_driver_name(name, &path.child("name"), errors);
+        let id = text(driver, "/nodeID");
+        if id.is_empty() {
+            errors.required(&path.child("nodeID"), "");
+        } else if id.len() > NODE_ID_MAX {
+            let detail = format!("must be {NODE_ID_MAX} characters or less");
+            errors.invalid_str(&path.child("nodeID"), id, &detail);
+        }
+        if let Some(count) = integer(driver, "/allocatable/count").filter(|n| *n < 0) {
+            let path = path.child("allocatable").child("count");
+            errors.invalid(&path, &count.into(), "must be greater than or equal to 0");
+        }
+        if !names.insert(name) {
+            errors.duplicate(&path.child("name"), &name.into());
+        }
+        validate_topology(driver, &path, errors);
+    }
+}
+
+fn validate_topology(driver: &Value, path: &Path, errors: &mut Errors) {
+    let mut keys = HashSet::new();
+    for key in texts(driver, "/topologyKeys") {
+        if key.is_empty() {
+            errors.required(path, "");
+        }
+        if !keys.insert(key) {
+            errors.duplicate(path, &key.into());
+        }
+        for message in qualified_name(key) {
+            errors.invalid_str(path, key, &message);
+        }
+    }
+}
+
+/// The rule on the name of a storage driver: a DNS subdomain, in any case.
+pub(super) fn validate_driver_name(name: &str, path: &Path, errors: &mut Errors) {
+    if name.is_empty() {
+        errors.required(path, "");
+    }
+    if name.len() > DRIVER_MAX {
+        errors.too_long(path, DRIVER_MAX);
+    }
+    for message in dns1123_subdomain(&name.to_lowercase()) {
+        errors.invalid_str(path, name, &message);
+    }
+}
+
+fn validate_update(new: &Value, old: &Value, errors: &mut Errors) {
+    validate(new, errors);
+    // A driver that stays is the same, except for how much it can attach.
+    let fixed = |driver: &Value| {
+        let mut driver = driver.clone();
+        map(&mut driver).remove("allocatable");
+        driver
+    };
+    for old in list(old, "/spec/drivers") {
+        for new in list(new, "/spec/drivers") {
+            if text(new, "/name") == text(old, "/name") && fixed(new) != fixed(old) {
+                let path = Path::new("spec").child("drivers");
+                errors.invalid(&path, &fixed(new), "field is immutable");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parts::tests::{cells, change_refusals, refusals};
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn rules() {
+        let good = json!({"metadata": {"name": "n", "creationTimestamp": "1970-01-01T00:00:00Z"},
+            "spec": {"drivers": [{"name": "d.io", "nodeID": "x", "topologyKeys": ["a/b"]}]}});
+        assert_eq!(refusals(&KIND, &good), Vec::<String>::new());
+        assert_eq!(cells(&KIND, &good), json!(["n", 1, "120m"]));
+        let bad = json!({"spec": {"drivers": [
+            {"name": "a", "nodeID": "", "allocatable": {"count": -1}},
+            {"name": "a", "nodeID": "x".repeat(193), "topologyKeys": ["k", "k"]}
+        ]}});
+        let long = "x".repeat(193);
+        assert_eq!(
+            refusals(&KIND, &bad),
+            [
+                "spec.drivers[0].nodeID: Required value".to_owned(),
+                "spec.drivers[0].allocatable.count: Invalid value: -1: must be greater than or \
+                 equal to 0"
+                    .to_owned(),
+                format!(
+                    "spec.drivers[1].nodeID: Invalid value: \"{long}\": must be 192 characters or \
+                     less"
+                ),
+                "spec.drivers[1].name: Duplicate value: \"a\"".to_owned(),
+                "spec.drivers[1]: Duplicate value: \"k\"".to_owned(),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_driver_changes_only_its_capacity() {
+        let node = |id: &str, n: u32| {
+            json!({"spec": {"drivers": [
+                {"name": "a", "nodeID": id, "allocatable": {"count": n}}]}})
+        };
+        assert_eq!(change_refusals(&KIND, &node("x", 2), &node("x", 1)), Vec::<String>::new());
+        assert_eq!(
+            change_refusals(&KIND, &node("y", 1), &node("x", 1)),
+            ["spec.drivers: Invalid value: {\"name\":\"a\",\"nodeID\":\"y\"}: field is immutable"]
+        );
+    }
+}

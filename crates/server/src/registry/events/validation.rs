@@ -1,0 +1,132 @@
+//! The rules of events.
+
+use serde_json::Value;
+use windlass_api::field::{Errors, Path};
+use windlass_api::names::{dns1123_subdomain, qualified_name};
+
+use super::super::cells::is_zero_time;
+use super::super::parts::{given, immutable, integer, text};
+
+/// The most bytes an action, a reason or a reporting instance may have.
+const SHORT: usize = 128;
+/// The most bytes a message may have.
+const MESSAGE: usize = 1024;
+
+/// The rules of a new event.
+pub fn create(event: &Value, errors: &mut Errors) {
+    validate_both(event, errors);
+    if !is_strict(event) {
+        return;
+    }
+    validate_series(event, errors);
+    if is_zero_time(text(event, "/eventTime")) {
+        errors.required(&Path::new("eventTime"), "");
+    }
+    let kind = text(event, "/type");
+    if !["Normal", "Warning"].contains(&kind) {
+        errors.invalid_str(&Path::new("type"), "", &format!("has invalid value: {kind}"));
+    }
+    let mut unset = |field: &str, is_set: bool| {
+        if is_set {
+            errors.invalid_str(&Path::new(field), "", "needs to be unset");
+        }
+    };
+    unset("firstTimestamp", !is_zero_time(text(event, "/firstTimestamp")));
+    unset("lastTimestamp", !is_zero_time(text(event, "/lastTimestamp")));
+    unset("count", integer(event, "/count").unwrap_or_default() != 0);
+    let source = text(event, "/source/component").len() + text(event, "/source/host").len();
+    unset("source", source != 0);
+}
+
+/// The rules of a change.
+pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
+    validate_both(new, errors);
+    if !is_strict(new) {
+        return;
+    }
+    if given(new, "/series") != given(old, "/series") {
+        validate_series(new, errors);
+    }
+    for (field, shown) in [
+        ("involvedObject", "involvedObject"),
+        ("reason", "reason"),
+        ("message", "message"),
+        ("source", "source"),
+        ("firstTimestamp", "firstTimestamp"),
+        ("lastTimestamp", "lastTimestamp"),
+        ("count", "count"),
+        ("type", "type"),
+        ("eventTime", "eventTime"),
+        ("action", "action"),
+        ("related", "related"),
+        ("reportingComponent", "reportingController"),
+        ("reportingInstance", "reportingInstance"),
+    ] {
+        immutable(new, old, &format!("/{field}"), &Path::new(shown), errors);
+    }
+}
+
+/// Whether the rules of `events.k8s.io/v1` apply.
+fn is_strict(event: &Value) -> bool {
+    text(event, "/apiVersion") == "events.k8s.io/v1"
+}
+
+/// The rules of both groups: an event with an `eventTime` is one of the new kind.
+fn validate_both(event: &Value, errors: &mut Errors) {
+    let namespace = text(event, "/metadata/namespace");
+    let involved = text(event, "/involvedObject/namespace");
+    let agree = if is_zero_time(text(event, "/eventTime")) {
+        namespace == involved || (involved.is_empty() && namespace == "default")
+    } else {
+        !involved.is_empty() || ["default", "kube-system"].contains(&namespace)
+    };
+    if !agree {
+        let path = Path::new("involvedObject").child("namespace");
+        errors.invalid_str(&path, involved, "does not match event.namespace");
+    }
+    if !is_zero_time(text(event, "/eventTime")) {
+        validate_new(event, errors);
+    }
+    for message in dns1123_subdomain(namespace) {
+        errors.invalid_str(&Path::new("namespace"), namespace, &message);
+    }
+}
+
+fn validate_new(event: &Value, errors: &mut Errors) {
+    let controller = text(event, "/reportingComponent");
+    let path =
+        Path::new(if is_strict(event) { "reportingController" } else { "reportingComponent" });
+    if controller.is_empty() {
+        errors.required(&path, "");
+    }
+    for message in qualified_name(controller) {
+        errors.invalid_str(&path, controller, &message);
+    }
+    for (field, max, required) in [
+        ("reportingInstance", SHORT, true),
+        ("action", SHORT, true),
+        ("reason", SHORT, true),
+        ("message", MESSAGE, false),
+    ] {
+        let value = text(event, &format!("/{field}"));
+        if required && value.is_empty() {
+            errors.required(&Path::new(field), "");
+        }
+        if value.len() > max {
+            let detail = format!("can have at most {max} characters");
+            errors.invalid_str(&Path::new(field), "", &detail);
+        }
+    }
+}
+
+fn validate_series(event: &Value, errors: &mut Errors) {
+    if given(event, "/series").is_none() {
+        return;
+    }
+    if integer(event, "/series/count").unwrap_or_default() < 2 {
+        errors.invalid_str(&Path::new("series.count"), "", "should be at least 2");
+    }
+    if is_zero_time(text(event, "/series/lastObservedTime")) {
+        errors.required(&Path::new("series.lastObservedTime"), "");
+    }
+}

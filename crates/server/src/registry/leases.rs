@@ -1,0 +1,126 @@
+//! Leases: who leads, and whether a node is alive.
+
+use serde_json::Value;
+use windlass_api::field::{Errors, Path};
+use windlass_api::names::qualified_name;
+
+use super::cells;
+use super::kind::{Kind, Served};
+use super::parts::{given, integer, text};
+
+/// Leases.
+pub const KIND: Kind = Kind {
+    name: "Lease",
+    plural: "leases",
+    singular: "lease",
+    served: &[Served {
+        group: "coordination.k8s.io",
+        version: "v1",
+        type_name: "io.k8s.api.coordination.v1.Lease",
+        convert: None,
+    }],
+    columns: &[
+        cells::NAME,
+        cells::column(
+            "Holder",
+            "holderIdentity contains the identity of the holder of a current lease. If \
+             Coordinated Leader Election is used, the holder identity must be equal to the elected \
+             LeaseCandidate.metadata.name field.",
+        ),
+        cells::AGE,
+    ],
+    row: |object, now| {
+        let holder = text(object, "/spec/holderIdentity");
+        vec![cells::name(object), holder.into(), cells::age(object, now)]
+    },
+    unconditional_update: false,
+    create_on_update: true,
+    validate_create: validate,
+    validate_update: |new, _, errors| validate(new, errors),
+    ..Kind::DEFAULT
+};
+
+fn validate(object: &Value, errors: &mut Errors) {
+    let spec = Path::new("spec");
+    if let Some(seconds) = integer(object, "/spec/leaseDurationSeconds").filter(|s| *s <= 0) {
+        let path = spec.child("leaseDurationSeconds");
+        errors.invalid(&path, &seconds.into(), "must be greater than 0");
+    }
+    if let Some(count) = integer(object, "/spec/leaseTransitions").filter(|n| *n < 0) {
+        let path = spec.child("leaseTransitions");
+        errors.invalid(&path, &count.into(), "must be greater than or equal to 0");
+    }
+    let strategy = text(object, "/spec/strategy");
+    if given(object, "/spec/strategy").is_some() {
+        // Kubernetes names the field twice.
+        let path = spec.child("strategy").child("strategy");
+        if !strategy.contains('/') && strategy != "OldestEmulationVersion" {
+            errors.not_supported(&path, strategy, &["OldestEmulationVersion"]);
+        } else if strategy.contains('/') {
+            for message in qualified_name(strategy) {
+                errors.invalid_str(&path, strategy, &message);
+            }
+        }
+    }
+    if !text(object, "/spec/preferredHolder").is_empty() && strategy.is_empty() {
+        let path = spec.child("preferredHolder");
+        errors.forbidden(&path, "may only be specified if `strategy` is defined");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parts::tests::{cells, refusals};
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn rules() {
+        let table: [(Value, &[&str]); 8] = [
+            (json!({}), &[]),
+            (json!({"leaseDurationSeconds": 15, "leaseTransitions": 0}), &[]),
+            (
+                json!({"leaseDurationSeconds": 0}),
+                &["spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0"],
+            ),
+            (
+                json!({"leaseTransitions": -1}),
+                &["spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0"],
+            ),
+            (
+                json!({"strategy": "Newest"}),
+                &["spec.strategy.strategy: Unsupported value: \"Newest\": \
+                   supported values: \"OldestEmulationVersion\""],
+            ),
+            (json!({"strategy": "x.io/mine", "preferredHolder": "a"}), &[]),
+            (
+                json!({"strategy": "x.io/"}),
+                &[
+                    "spec.strategy.strategy: Invalid value: \"x.io/\": name part must be non-empty",
+                    "spec.strategy.strategy: Invalid value: \"x.io/\": name part must consist of \
+                     alphanumeric characters, '-', '_' or '.', and must start and end with an \
+                     alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex \
+                     used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
+                ],
+            ),
+            (
+                json!({"preferredHolder": "a"}),
+                &[
+                    "spec.preferredHolder: Forbidden: may only be specified if `strategy` is defined",
+                ],
+            ),
+        ];
+        for (spec, expected) in table {
+            assert_eq!(refusals(&KIND, &json!({ "spec": spec })), expected);
+        }
+    }
+
+    #[test]
+    fn rows() {
+        let object = json!({
+            "metadata": {"name": "l", "creationTimestamp": "1970-01-01T00:00:00Z"},
+            "spec": {"holderIdentity": "me"}
+        });
+        assert_eq!(cells(&KIND, &object), json!(["l", "me", "120m"]));
+    }
+}

@@ -1,0 +1,215 @@
+//! Namespaces: what other objects live in.
+
+use serde_json::{Value, json};
+use windlass_api::field::{Errors, Path};
+use windlass_api::names::{dns1123_label_rule, qualified_name};
+
+use super::cells;
+use super::kind::{Action, Kind, Scope, Selectable, Served, Subresource};
+use super::parts::{given, map, part, put_back, text, texts};
+
+/// The finalizer that every namespace is born with.
+pub const FINALIZER: &str = "kubernetes";
+
+/// The label that repeats a namespace's name, so that selectors can find it.
+pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// Namespaces.
+pub const KIND: Kind = Kind {
+    name: "Namespace",
+    plural: "namespaces",
+    singular: "namespace",
+    short_names: &["ns"],
+    scope: Scope::Cluster,
+    served: &[Served {
+        group: "",
+        version: "v1",
+        type_name: "io.k8s.api.core.v1.Namespace",
+        convert: None,
+    }],
+    subresources: &[
+        Subresource { name: "finalize", action: Action::Finalize },
+        Subresource {
+            name: "status",
+            action: Action::View {
+                prepare_update: |new, old| put_back(new, old, "spec"),
+                validate_update: validate_status,
+            },
+        },
+    ],
+    name_rule: dns1123_label_rule,
+    selectable: &[Selectable { label: "status.phase", at: &["/status/phase"] }],
+    columns: &[cells::NAME, cells::column("Status", "The status of the namespace"), cells::AGE],
+    row: |object, now| {
+        vec![cells::name(object), text(object, "/status/phase").into(), cells::age(object, now)]
+    },
+    defaults: |object| {
+        default_phase(object);
+        label_name(object);
+    },
+    prepare_create,
+    prepare_update: |new, old| {
+        put_back(new, old, "status");
+        let finalizers = given(old, "/spec/finalizers").cloned();
+        let spec = part(new, "spec");
+        match finalizers {
+            Some(list) => spec.insert("finalizers".into(), list),
+            None => spec.remove("finalizers"),
+        };
+    },
+    validate_create: |object, errors| validate_finalizers(object, |path, _| path.clone(), errors),
+    validate_update: |new, _, errors| validate_finalizers(new, |path, _| path.clone(), errors),
+    prepare_delete: |object| {
+        part(object, "status").insert("phase".into(), "Terminating".into());
+    },
+    // Its contents go first; who empties it takes the finalizer away.
+    may_vanish: |object| super::parts::list(object, "/spec/finalizers").is_empty(),
+    ..Kind::DEFAULT
+};
+
+/// Sets back what `namespaces/finalize` may not change.
+pub fn prepare_finalize(new: &mut Value, old: &Value) {
+    put_back(new, old, "status");
+}
+
+/// The rules of a change through `namespaces/finalize`.
+pub fn validate_finalize(new: &Value, errors: &mut Errors) {
+    validate_finalizers(new, Path::index, errors);
+}
+
+fn default_phase(object: &mut Value) {
+    super::parts::default(part(object, "status"), "phase", "Active");
+}
+
+fn label_name(object: &mut Value) {
+    let name = text(object, "/metadata/name").to_owned();
+    if !name.is_empty() {
+        let metadata = part(object, "metadata");
+        let labels = metadata.entry("labels").or_insert(Value::Null);
+        map(labels).insert(NAME_LABEL.into(), name.into());
+    }
+}
+
+fn prepare_create(object: &mut Value) {
+    // Again, because a generated name was not there when defaults were filled in.
+    label_name(object);
+    map(object).insert("status".into(), json!({"phase": "Active"}));
+    let has = texts(object, "/spec/finalizers").any(|finalizer| finalizer == FINALIZER);
+    if !has {
+        match part(object, "spec").entry("finalizers").or_insert(Value::Null) {
+            Value::Array(list) => list.push(FINALIZER.into()),
+            other => *other = json!([FINALIZER]),
+        }
+    }
+}
+
+fn validate_finalizers(object: &Value, at: fn(&Path, usize) -> Path, errors: &mut Errors) {
+    let path = Path::new("spec").child("finalizers");
+    for (i, finalizer) in texts(object, "/spec/finalizers").enumerate() {
+        let path = at(&path, i);
+        for message in qualified_name(finalizer) {
+            errors.invalid_str(&path, finalizer, &message);
+        }
+        let standard = [FINALIZER, "orphan", "foregroundDeletion"].contains(&finalizer);
+        if !finalizer.contains('/') && !standard {
+            errors.invalid_str(
+                &path,
+                finalizer,
+                "name is neither a standard finalizer name nor is it fully qualified",
+            );
+        }
+    }
+}
+
+fn validate_status(new: &Value, _old: &Value, errors: &mut Errors) {
+    let (phase, condition) = match given(new, "/metadata/deletionTimestamp") {
+        None => ("Active", "empty"),
+        Some(_) => ("Terminating", "not empty"),
+    };
+    let actual = text(new, "/status/phase");
+    if actual != phase {
+        let detail = format!("may only be '{phase}' if `deletionTimestamp` is {condition}");
+        errors.invalid_str(&Path::new("status").child("Phase"), actual, &detail);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parts::tests::{cells, created, refusals, said};
+    use super::*;
+
+    #[test]
+    fn a_new_namespace_gets_label_finalizer_and_phase() {
+        let object = json!({
+            "metadata": {"name": "ns-a", "labels": {"team": "a"}},
+            "spec": {}, "status": {"phase": "Terminating"}
+        });
+        assert_eq!(
+            created(&KIND, object),
+            json!({
+                "metadata": {
+                    "name": "ns-a",
+                    "labels": {"kubernetes.io/metadata.name": "ns-a", "team": "a"}
+                },
+                "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}
+            })
+        );
+        let object = json!({"metadata": {"name": "n"}, "spec": {"finalizers": ["x.io/f"]}});
+        assert_eq!(created(&KIND, object)["spec"]["finalizers"], json!(["x.io/f", "kubernetes"]));
+    }
+
+    #[test]
+    fn an_update_keeps_finalizers_and_status() {
+        let old = json!({"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}});
+        let mut new = json!({"spec": {}, "status": {"phase": "Terminating"}});
+        (KIND.prepare_update)(&mut new, &old);
+        assert_eq!(new, old);
+    }
+
+    #[test]
+    fn finalizers_are_qualified() {
+        let object = json!({"spec": {"finalizers": ["kubernetes", "a.io/b", "mine"]}});
+        let words = "Invalid value: \"mine\": name is neither a standard finalizer name nor is it \
+                     fully qualified";
+        assert_eq!(refusals(&KIND, &object), [format!("spec.finalizers: {words}")]);
+        let mut errors = Errors::new();
+        validate_finalize(&object, &mut errors);
+        assert_eq!(said(&errors), [format!("spec.finalizers[2]: {words}")]);
+    }
+
+    #[test]
+    fn the_phase_agrees_with_deletion() {
+        let table = [
+            (json!({"status": {"phase": "Active"}}), vec![]),
+            (
+                json!({"status": {"phase": "Terminating"}}),
+                vec![
+                    "status.Phase: Invalid value: \"Terminating\": may only be 'Active' if \
+                     `deletionTimestamp` is empty",
+                ],
+            ),
+            (
+                json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"},
+                       "status": {"phase": "Active"}}),
+                vec![
+                    "status.Phase: Invalid value: \"Active\": may only be 'Terminating' if \
+                     `deletionTimestamp` is not empty",
+                ],
+            ),
+        ];
+        for (object, expected) in table {
+            let mut errors = Errors::new();
+            validate_status(&object, &Value::Null, &mut errors);
+            assert_eq!(said(&errors), expected);
+        }
+    }
+
+    #[test]
+    fn rows() {
+        let object = json!({
+            "metadata": {"name": "a", "creationTimestamp": "1970-01-01T00:00:00Z"},
+            "status": {"phase": "Active"}
+        });
+        assert_eq!(cells(&KIND, &object), json!(["a", "Active", "120m"]));
+    }
+}

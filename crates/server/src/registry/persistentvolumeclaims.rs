@@ -1,0 +1,335 @@
+//! PersistentVolumeClaims: a pod's wish for storage. They are stored and served without behaviour
+//! of their own.
+
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use windlass_api::field::{Errors, Path};
+use windlass_api::names::{dns1123_label, dns1123_subdomain};
+use windlass_api::selector::labels::validate_label_selector;
+
+use super::cells;
+use super::kind::{Action, Kind, Served, Subresource};
+use super::parts::{count, default, given, immutable, map, part, put_back, text};
+use super::persistentvolumes::{
+    access_modes, amount, class, or_unset, phase, validate_access_modes,
+    validate_attributes_class_stays, validate_class, validate_positive, validate_volume_mode,
+};
+
+/// PersistentVolumeClaims.
+pub const KIND: Kind = Kind {
+    name: "PersistentVolumeClaim",
+    plural: "persistentvolumeclaims",
+    singular: "persistentvolumeclaim",
+    short_names: &["pvc"],
+    served: &[Served {
+        group: "",
+        version: "v1",
+        type_name: "io.k8s.api.core.v1.PersistentVolumeClaim",
+        convert: None,
+    }],
+    subresources: &[Subresource {
+        name: "status",
+        action: Action::View {
+            prepare_update: |new, old| put_back(new, old, "spec"),
+            validate_update: |_, _, _| {},
+        },
+    }],
+    columns: &[
+        cells::NAME,
+        cells::column("Status", "phase represents the current phase of PersistentVolumeClaim."),
+        cells::column(
+            "Volume",
+            "volumeName is the binding reference to the PersistentVolume backing this claim.",
+        ),
+        cells::column(
+            "Capacity",
+            "capacity represents the actual resources of the underlying volume.",
+        ),
+        cells::column(
+            "Access Modes",
+            "accessModes contains the actual access modes the volume backing the PVC has. More \
+             info: https://kubernetes.io/docs/concepts/storage/persistent-volumes#access-modes-1",
+        ),
+        cells::column("StorageClass", "StorageClass of the pvc"),
+        cells::column("VolumeAttributesClass", "VolumeAttributesClass of the pvc"),
+        cells::AGE,
+        cells::wide(cells::column(
+            "VolumeMode",
+            "volumeMode defines what type of volume is required by the claim. Value of Filesystem \
+             is implied when not included in claim spec.",
+        )),
+    ],
+    row,
+    defaults: |object| {
+        default(part(object, "spec"), "volumeMode", "Filesystem");
+        default(part(object, "status"), "phase", "Pending");
+    },
+    prepare_create: |object| {
+        map(object).insert("status".into(), json!({"phase": "Pending"}));
+        drop_unknown_source(object);
+        agree_on_source(object);
+    },
+    prepare_update: |new, old| {
+        put_back(new, old, "status");
+        agree_on_source(new);
+    },
+    validate_create: validate,
+    validate_update,
+    returns_deleted: true,
+    ..Kind::DEFAULT
+};
+
+/// `dataSource` names a claim or a snapshot; anything else is ignored, as it always was.
+fn drop_unknown_source(object: &mut Value) {
+    let Some(source) = given(object, "/spec/dataSource") else { return };
+    let known = matches!(
+        (text(source, "/apiGroup"), text(source, "/kind")),
+        ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
+    );
+    if !known {
+        part(object, "spec").remove("dataSource");
+    }
+}
+
+/// `dataSource` and `dataSourceRef` say the same; one that is absent is taken from the other.
+fn agree_on_source(object: &mut Value) {
+    let source = given(object, "/spec/dataSource").cloned();
+    let reference = given(object, "/spec/dataSourceRef").cloned();
+    match (source, reference) {
+        (Some(source), None) => {
+            part(object, "spec").insert("dataSourceRef".into(), source);
+        }
+        (None, Some(reference)) if text(&reference, "/namespace").is_empty() => {
+            part(object, "spec").insert("dataSource".into(), reference);
+            drop_unknown_source(object);
+        }
+        _ => {}
+    }
+}
+
+fn validate(object: &Value, errors: &mut Errors) {
+    let spec = Path::new("spec");
+    if count(object, "/spec/accessModes") == 0 {
+        errors.required(&spec.child("accessModes"), "at least 1 access mode is required");
+    }
+    if let Some(selector) = given(object, "/spec/selector") {
+        validate_label_selector(&spec.child("selector"), selector, errors);
+    }
+    validate_access_modes(object, errors);
+    let storage = spec.child("resources").key("storage");
+    match given(object, "/spec/resources/requests/storage") {
+        None => errors.required(&storage, ""),
+        Some(amount) => validate_positive(amount, &storage, errors),
+    }
+    validate_class(object, &spec, "storageClassName", errors);
+    validate_volume_mode(object, errors);
+    for field in ["dataSource", "dataSourceRef"] {
+        validate_source(object, &spec, field, errors);
+    }
+    validate_sources_agree(object, errors);
+    validate_class(object, &spec, "volumeAttributesClassName", errors);
+}
+
+fn validate_sources_agree(object: &Value, errors: &mut Errors) {
+    let (Some(source), Some(reference)) =
+        (given(object, "/spec/dataSource"), given(object, "/spec/dataSourceRef"))
+    else {
+        return;
+    };
+    let detail = if !text(reference, "/namespace").is_empty() {
+        "may not be specified when dataSourceRef.namespace is specified"
+    } else if ["/apiGroup", "/kind", "/name"]
+        .iter()
+        .any(|part| given(source, part) != given(reference, part))
+    {
+        "must match dataSourceRef"
+    } else {
+        return;
+    };
+    // Kubernetes shows the path's insides here, of which JSON sees nothing.
+    errors.invalid(&Path::new("spec"), &json!({}), detail);
+}
+
+fn validate_source(object: &Value, spec: &Path, field: &str, errors: &mut Errors) {
+    let Some(source) = given(object, &format!("/spec/{field}")) else { return };
+    let path = spec.child(field);
+    for part in ["name", "kind"] {
+        if text(source, &format!("/{part}")).is_empty() {
+            errors.required(&path.child(part), "");
+        }
+    }
+    let group = text(source, "/apiGroup");
+    if group.is_empty() && text(source, "/kind") != "PersistentVolumeClaim" {
+        errors.invalid_str(
+            &path,
+            text(source, "/kind"),
+            "must be 'PersistentVolumeClaim' when referencing the default apiGroup",
+        );
+    }
+    if !group.is_empty() {
+        for message in dns1123_subdomain(group) {
+            errors.invalid_str(&path.child("apiGroup"), group, &message);
+        }
+    }
+    let namespace = text(source, "/namespace");
+    if !namespace.is_empty() {
+        for message in dns1123_label(namespace) {
+            errors.invalid_str(&path.child("namespace"), namespace, &message);
+        }
+    }
+}
+
+fn validate_update(new: &Value, old: &Value, errors: &mut Errors) {
+    validate(new, errors);
+    let bound = text(new, "/status/phase") == "Bound";
+    let compared = |object: &Value| {
+        let mut spec = object.get("spec").cloned().unwrap_or_default();
+        let spec_map = map(&mut spec);
+        if text(old, "/spec/volumeName").is_empty() {
+            spec_map.remove("volumeName");
+        }
+        if given(old, "/spec/storageClassName").is_none() {
+            spec_map.remove("storageClassName");
+        }
+        spec_map.remove("volumeAttributesClassName");
+        let resources = spec_map.get_mut("resources");
+        if let Some(Value::Object(requests)) = resources.and_then(|r| r.get_mut("requests"))
+            && bound
+        {
+            requests.remove("storage");
+        }
+        spec
+    };
+    if compared(new) != compared(old) {
+        errors.forbidden(
+            &Path::new("spec"),
+            "spec is immutable after creation except resources.requests and \
+             volumeAttributesClassName for bound claims",
+        );
+    }
+    immutable(new, old, "/spec/volumeMode", &Path::new("volumeMode"), errors);
+    validate_attributes_class_stays(new, old, errors);
+    let class = "/spec/volumeAttributesClassName";
+    let emptied = given(new, class).is_some_and(|class| class == "");
+    if emptied && given(old, class).is_some() && given(new, class) != given(old, class) {
+        let path = Path::new("spec").child("volumeAttributesClassName");
+        errors.forbidden(&path, "update from non-nil value to an empty string is forbidden");
+    }
+}
+
+fn row(object: &Value, now: OffsetDateTime) -> Vec<Value> {
+    let volume = text(object, "/spec/volumeName");
+    let (capacity, modes) = if volume.is_empty() {
+        Default::default()
+    } else {
+        (amount(object, "/status/capacity/storage"), access_modes(object, "/status/accessModes"))
+    };
+    vec![
+        cells::name(object),
+        phase(object).into(),
+        volume.into(),
+        capacity.into(),
+        modes.into(),
+        class(object).into(),
+        or_unset(object, "/spec/volumeAttributesClassName").into(),
+        cells::age(object, now),
+        or_unset(object, "/spec/volumeMode").into(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parts::tests::{cells, change_refusals, created, refusals};
+    use super::*;
+
+    fn claim() -> Value {
+        json!({
+            "metadata": {"name": "c", "creationTimestamp": "1970-01-01T00:00:00Z"},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}
+            }
+        })
+    }
+
+    #[test]
+    fn defaults_are_filled_in() {
+        let object = created(&KIND, claim());
+        assert_eq!(object["spec"]["volumeMode"], "Filesystem");
+        assert_eq!(object["status"], json!({"phase": "Pending"}));
+        assert_eq!(refusals(&KIND, &object), Vec::<String>::new());
+    }
+
+    #[test]
+    fn sources_agree() {
+        let mut object = claim();
+        object["spec"]["dataSource"] = json!({"kind": "PersistentVolumeClaim", "name": "x"});
+        let object = created(&KIND, object);
+        assert_eq!(object["spec"]["dataSourceRef"], object["spec"]["dataSource"]);
+        let mut object = claim();
+        object["spec"]["dataSource"] = json!({"apiGroup": "my.io", "kind": "Thing", "name": "x"});
+        assert_eq!(created(&KIND, object)["spec"].get("dataSource"), None);
+    }
+
+    #[test]
+    fn rules() {
+        assert_eq!(
+            refusals(&KIND, &json!({"spec": {}})),
+            [
+                "spec.accessModes: Required value: at least 1 access mode is required",
+                "spec.resources[storage]: Required value",
+            ]
+        );
+        let mut object = claim();
+        object["spec"]["dataSource"] = json!({"kind": "PersistentVolumeClaim", "name": "a"});
+        object["spec"]["dataSourceRef"] = json!({"kind": "Pod", "name": ""});
+        assert_eq!(
+            refusals(&KIND, &object),
+            [
+                "spec.dataSourceRef.name: Required value",
+                "spec.dataSourceRef: Invalid value: \"Pod\": must be 'PersistentVolumeClaim' when \
+                 referencing the default apiGroup",
+                "spec: Invalid value: {}: must match dataSourceRef",
+            ]
+        );
+        let mut object = claim();
+        object["spec"]["resources"]["requests"]["storage"] = json!("-1");
+        assert_eq!(
+            refusals(&KIND, &object),
+            ["spec.resources[storage]: Invalid value: \"-1\": must be greater than zero"]
+        );
+    }
+
+    #[test]
+    fn the_spec_stays_but_for_what_binding_changes() {
+        let old = created(&KIND, claim());
+        let mut new = old.clone();
+        new["spec"]["volumeName"] = json!("pv");
+        assert_eq!(change_refusals(&KIND, &new, &old), Vec::<String>::new());
+        let mut bound = new.clone();
+        bound["status"]["phase"] = json!("Bound");
+        bound["spec"]["resources"]["requests"]["storage"] = json!("2Gi");
+        assert_eq!(change_refusals(&KIND, &bound, &new), Vec::<String>::new());
+        new["spec"]["accessModes"] = json!(["ReadOnlyMany"]);
+        assert_eq!(
+            change_refusals(&KIND, &new, &old),
+            ["spec: Forbidden: spec is immutable after creation except resources.requests and \
+              volumeAttributesClassName for bound claims"]
+        );
+    }
+
+    #[test]
+    fn rows() {
+        let mut object = created(&KIND, claim());
+        assert_eq!(
+            cells(&KIND, &object),
+            json!(["c", "Pending", "", "", "", "", "<unset>", "120m", "Filesystem"])
+        );
+        object["spec"]["volumeName"] = json!("pv");
+        object["status"] = json!({"phase": "Bound", "accessModes": ["ReadWriteMany"],
+                                  "capacity": {"storage": "1Gi"}});
+        assert_eq!(
+            cells(&KIND, &object),
+            json!(["c", "Bound", "pv", "1Gi", "RWX", "", "<unset>", "120m", "Filesystem"])
+        );
+    }
+}

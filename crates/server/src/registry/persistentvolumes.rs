@@ -1,0 +1,459 @@
+//! PersistentVolumes: storage that outlives pods. They are stored and served without behaviour of
+//! their own.
+
+use serde_json::{Map, Value, json};
+use time::OffsetDateTime;
+use windlass_api::field::{Errors, Path};
+use windlass_api::names::dns1123_subdomain;
+
+use super::cells;
+use super::kind::{Action, Kind, Scope, Served, Subresource};
+use super::parts::{count, default, entries, given, immutable, map, part, put_back, text, texts};
+
+/// PersistentVolumes.
+pub const KIND: Kind = Kind {
+    name: "PersistentVolume",
+    plural: "persistentvolumes",
+    singular: "persistentvolume",
+    short_names: &["pv"],
+    scope: Scope::Cluster,
+    served: &[Served {
+        group: "",
+        version: "v1",
+        type_name: "io.k8s.api.core.v1.PersistentVolume",
+        convert: None,
+    }],
+    subresources: &[Subresource {
+        name: "status",
+        action: Action::View {
+            prepare_update: |new, old| put_back(new, old, "spec"),
+            validate_update: |_, _, _| {},
+        },
+    }],
+    columns: &[
+        cells::NAME,
+        cells::column(
+            "Capacity",
+            "capacity is the description of the persistent volume's resources and capacity. More \
+             info: https://kubernetes.io/docs/concepts/storage/persistent-volumes#capacity",
+        ),
+        cells::column(
+            "Access Modes",
+            "accessModes contains all ways the volume can be mounted. More info: \
+             https://kubernetes.io/docs/concepts/storage/persistent-volumes#access-modes",
+        ),
+        cells::column(
+            "Reclaim Policy",
+            "persistentVolumeReclaimPolicy defines what happens to a persistent volume when \
+             released from its claim. Valid options are Retain (default for manually created \
+             PersistentVolumes), Delete (default for dynamically provisioned PersistentVolumes), \
+             and Recycle (deprecated). Recycle must be supported by the volume plugin underlying \
+             this PersistentVolume. More info: \
+             https://kubernetes.io/docs/concepts/storage/persistent-volumes#reclaiming",
+        ),
+        cells::column(
+            "Status",
+            "phase indicates if a volume is available, bound to a claim, or released by a claim. \
+             More info: https://kubernetes.io/docs/concepts/storage/persistent-volumes#phase",
+        ),
+        cells::column(
+            "Claim",
+            "claimRef is part of a bi-directional binding between PersistentVolume and \
+             PersistentVolumeClaim. Expected to be non-nil when bound. claim.VolumeName is the \
+             authoritative bind between PV and PVC. More info: \
+             https://kubernetes.io/docs/concepts/storage/persistent-volumes#binding",
+        ),
+        cells::column("StorageClass", "StorageClass of the pv"),
+        cells::column("VolumeAttributesClass", "VolumeAttributesClass of the pv"),
+        cells::column(
+            "Reason",
+            "reason is a brief CamelCase string that describes any failure and is meant for \
+             machine parsing and tidy display in the CLI.",
+        ),
+        cells::AGE,
+        cells::wide(cells::column(
+            "VolumeMode",
+            "volumeMode defines if a volume is intended to be used with a formatted filesystem or \
+             to remain in raw block state. Value of Filesystem is implied when not included in \
+             spec.",
+        )),
+    ],
+    row,
+    defaults,
+    prepare_create: |object| {
+        map(object).insert("status".into(), json!({"phase": "Pending"}));
+    },
+    prepare_update: |new, old| put_back(new, old, "status"),
+    validate_create: validate,
+    validate_update,
+    returns_deleted: true,
+    ..Kind::DEFAULT
+};
+
+/// The fields that say what a volume is made of; exactly one is set.
+const SOURCES: [&str; 22] = [
+    "hostPath",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "glusterfs",
+    "flocker",
+    "nfs",
+    "rbd",
+    "quobyte",
+    "cephfs",
+    "iscsi",
+    "cinder",
+    "fc",
+    "flexVolume",
+    "azureFile",
+    "vsphereVolume",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "azureDisk",
+    "scaleIO",
+    "local",
+    "storageos",
+    "csi",
+];
+
+fn defaults(object: &mut Value) {
+    let spec = part(object, "spec");
+    default(spec, "persistentVolumeReclaimPolicy", "Retain");
+    default(spec, "volumeMode", "Filesystem");
+    default_source(spec, "hostPath", &[("type", json!(""))]);
+    default_source(spec, "iscsi", &[("iscsiInterface", json!("default"))]);
+    default_source(
+        spec,
+        "rbd",
+        &[
+            ("pool", json!("rbd")),
+            ("user", json!("admin")),
+            ("keyring", json!("/etc/ceph/keyring")),
+        ],
+    );
+    default_source(
+        spec,
+        "scaleIO",
+        &[("storageMode", json!("ThinProvisioned")), ("fsType", json!("xfs"))],
+    );
+    default_source(
+        spec,
+        "azureDisk",
+        &[
+            ("cachingMode", json!("ReadWrite")),
+            ("kind", json!("Shared")),
+            ("fsType", json!("ext4")),
+            ("readOnly", json!(false)),
+        ],
+    );
+    default(part(object, "status"), "phase", "Pending");
+}
+
+fn default_source(spec: &mut Map<String, Value>, source: &str, fields: &[(&str, Value)]) {
+    let Some(Value::Object(source)) = spec.get_mut(source) else { return };
+    for (field, value) in fields {
+        default(source, field, value.clone());
+    }
+}
+
+fn validate(object: &Value, errors: &mut Errors) {
+    let spec = Path::new("spec");
+    if count(object, "/spec/accessModes") == 0 {
+        errors.required(&spec.child("accessModes"), "");
+    }
+    validate_access_modes(object, errors);
+    let capacity = spec.child("capacity");
+    match count(object, "/spec/capacity") {
+        0 => errors.required(&capacity, ""),
+        1 if given(object, "/spec/capacity/storage").is_some() => {}
+        _ => {
+            let shown = given(object, "/spec/capacity").unwrap_or(&Value::Null).to_string();
+            errors.not_supported(&capacity, &shown, &["storage"]);
+        }
+    }
+    for (resource, amount) in entries(object, "/spec/capacity") {
+        validate_positive(amount, &capacity.key(resource), errors);
+    }
+    const POLICIES: [&str; 3] = ["Delete", "Recycle", "Retain"];
+    let policy = text(object, "/spec/persistentVolumeReclaimPolicy");
+    if !policy.is_empty() && !POLICIES.contains(&policy) {
+        errors.not_supported(&spec.child("persistentVolumeReclaimPolicy"), policy, &POLICIES);
+    }
+    validate_source(object, errors);
+    validate_class(object, &spec, "storageClassName", errors);
+    validate_volume_mode(object, errors);
+    if let Some(class) = given(object, "/spec/volumeAttributesClassName") {
+        if class == "" {
+            let path = spec.child("volumeAttributesClassName");
+            errors.required(&path, "an empty string is disallowed");
+        }
+        validate_class(object, &spec, "volumeAttributesClassName", errors);
+        if given(object, "/spec/csi").is_none() {
+            let detail = "has to be specified when using volumeAttributesClassName";
+            errors.required(&spec.child("csi"), detail);
+        }
+    }
+}
+
+fn validate_source(object: &Value, errors: &mut Errors) {
+    let spec = Path::new("spec");
+    let mut set = SOURCES.iter().filter(|s| given(object, &format!("/spec/{s}")).is_some());
+    let first = set.next();
+    for source in set {
+        errors.forbidden(&spec.child(source), "may not specify more than 1 volume type");
+    }
+    match first {
+        None => errors.required(&spec, "must specify a volume type"),
+        Some(&"local") if given(object, "/spec/nodeAffinity").is_none() => {
+            errors.required(&spec.child("nodeAffinity"), "Local volume requires node affinity");
+        }
+        Some(_) => {}
+    }
+    let recycled = text(object, "/spec/persistentVolumeReclaimPolicy") == "Recycle";
+    let path = text(object, "/spec/hostPath/path");
+    let is_root = !path.is_empty() && path.split('/').all(|part| ["", "."].contains(&part));
+    if given(object, "/spec/hostPath").is_some() && path.starts_with('/') && is_root && recycled {
+        let path = spec.child("persistentVolumeReclaimPolicy");
+        errors.forbidden(&path, "may not be 'recycle' for a hostPath mount of '/'");
+    }
+}
+
+/// The rules on `spec.accessModes` that volumes and claims share.
+pub(super) fn validate_access_modes(object: &Value, errors: &mut Errors) {
+    const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+    let path = Path::new("spec").child("accessModes");
+    let modes: Vec<&str> = texts(object, "/spec/accessModes").collect();
+    for mode in modes.iter().filter(|mode| !MODES.contains(mode)) {
+        errors.not_supported(&path, mode, &MODES);
+    }
+    let other = |mode: &&str| *mode != "ReadWriteOncePod" && MODES.contains(mode);
+    if modes.contains(&"ReadWriteOncePod") && modes.iter().any(other) {
+        errors.forbidden(&path, "may not use ReadWriteOncePod with other access modes");
+    }
+}
+
+/// The rule that an amount of storage is more than nothing.
+pub(super) fn validate_positive(amount: &Value, path: &Path, errors: &mut Errors) {
+    let amount = amount.as_str().unwrap_or_default();
+    let digits = amount.trim_start_matches('+').split(|c: char| c.is_ascii_alphabetic()).next();
+    let digits = digits.unwrap_or_default();
+    if digits.starts_with('-') || !digits.bytes().any(|b| matches!(b, b'1'..=b'9')) {
+        errors.invalid_str(path, amount, "must be greater than zero");
+    }
+}
+
+/// The rule on the name of a storage class or the like in `spec`.
+pub(super) fn validate_class(object: &Value, spec: &Path, field: &str, errors: &mut Errors) {
+    let name = text(object, &format!("/spec/{field}"));
+    if !name.is_empty() {
+        for message in dns1123_subdomain(name) {
+            errors.invalid_str(&spec.child(field), name, &message);
+        }
+    }
+}
+
+/// The rule on `spec.volumeMode` that volumes and claims share.
+pub(super) fn validate_volume_mode(object: &Value, errors: &mut Errors) {
+    const MODES: [&str; 2] = ["Block", "Filesystem"];
+    let mode = text(object, "/spec/volumeMode");
+    if given(object, "/spec/volumeMode").is_some() && !MODES.contains(&mode) {
+        errors.not_supported(&Path::new("spec").child("volumeMode"), mode, &MODES);
+    }
+}
+
+fn validate_update(new: &Value, old: &Value, errors: &mut Errors) {
+    validate(new, errors);
+    // The one part of a source that may come later.
+    let secret = "controllerExpandSecretRef";
+    let may_come = given(old, &format!("/spec/csi/{secret}")).is_none();
+    let source_of = |object: &Value, source: &str| {
+        let mut source = given(object, &format!("/spec/{source}")).cloned();
+        if let Some(Value::Object(fields)) = source.as_mut().filter(|_| may_come) {
+            fields.remove(secret);
+        }
+        source
+    };
+    if SOURCES.iter().any(|source| source_of(new, source) != source_of(old, source)) {
+        let path = Path::new("spec").child("persistentvolumesource");
+        errors.forbidden(&path, "spec.persistentvolumesource is immutable after creation");
+    }
+    immutable(new, old, "/spec/volumeMode", &Path::new("volumeMode"), errors);
+    validate_attributes_class_stays(new, old, errors);
+}
+
+/// The rule that a volume or claim with a class of attributes keeps having one.
+pub(super) fn validate_attributes_class_stays(new: &Value, old: &Value, errors: &mut Errors) {
+    let pointer = "/spec/volumeAttributesClassName";
+    if given(old, pointer).is_some() && given(new, pointer).is_none() {
+        let path = Path::new("spec").child("volumeAttributesClassName");
+        errors.forbidden(&path, "update from non-nil value to nil is forbidden");
+    }
+}
+
+fn row(object: &Value, now: OffsetDateTime) -> Vec<Value> {
+    let claim = match given(object, "/spec/claimRef") {
+        None => String::new(),
+        Some(claim) => format!("{}/{}", text(claim, "/namespace"), text(claim, "/name")),
+    };
+    vec![
+        cells::name(object),
+        amount(object, "/spec/capacity/storage").into(),
+        access_modes(object, "/spec/accessModes").into(),
+        text(object, "/spec/persistentVolumeReclaimPolicy").into(),
+        phase(object).into(),
+        claim.into(),
+        class(object).into(),
+        or_unset(object, "/spec/volumeAttributesClassName").into(),
+        text(object, "/status/reason").into(),
+        cells::age(object, now),
+        or_unset(object, "/spec/volumeMode").into(),
+    ]
+}
+
+/// An amount of storage; none is 0.
+pub(super) fn amount(object: &Value, pointer: &str) -> String {
+    match text(object, pointer) {
+        "" => "0".to_owned(),
+        amount => amount.to_owned(),
+    }
+}
+
+/// Access modes, abbreviated.
+pub(super) fn access_modes(object: &Value, pointer: &str) -> String {
+    let modes: Vec<&str> = texts(object, pointer).collect();
+    let short: Vec<&str> = [
+        ("ReadWriteOnce", "RWO"),
+        ("ReadOnlyMany", "ROX"),
+        ("ReadWriteMany", "RWX"),
+        ("ReadWriteOncePod", "RWOP"),
+    ]
+    .into_iter()
+    .filter(|(mode, _)| modes.contains(mode))
+    .map(|(_, short)| short)
+    .collect();
+    short.join(",")
+}
+
+/// The phase of a volume or claim, for people.
+pub(super) fn phase(object: &Value) -> &str {
+    match given(object, "/metadata/deletionTimestamp") {
+        Some(_) => "Terminating",
+        None => text(object, "/status/phase"),
+    }
+}
+
+/// The storage class of a volume or claim; old objects name it in an annotation.
+pub(super) fn class(object: &Value) -> &str {
+    given(object, "/metadata/annotations/volume.beta.kubernetes.io~1storage-class")
+        .and_then(Value::as_str)
+        .unwrap_or_else(|| text(object, "/spec/storageClassName"))
+}
+
+/// A text, or words for its absence.
+pub(super) fn or_unset<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    given(object, pointer).and_then(Value::as_str).unwrap_or("<unset>")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parts::tests::{cells, change_refusals, created, refusals};
+    use super::*;
+
+    fn volume() -> Value {
+        json!({
+            "metadata": {"name": "pv", "creationTimestamp": "1970-01-01T00:00:00Z"},
+            "spec": {
+                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOncePod"],
+                "hostPath": {"path": "/data"}
+            }
+        })
+    }
+
+    #[test]
+    fn defaults_are_filled_in() {
+        let object = created(&KIND, volume());
+        assert_eq!(object["spec"]["persistentVolumeReclaimPolicy"], "Retain");
+        assert_eq!(object["spec"]["volumeMode"], "Filesystem");
+        assert_eq!(object["spec"]["hostPath"], json!({"path": "/data", "type": ""}));
+        assert_eq!(object["status"], json!({"phase": "Pending"}));
+        assert_eq!(refusals(&KIND, &object), Vec::<String>::new());
+    }
+
+    #[test]
+    fn rules() {
+        let empty = json!({"spec": {}});
+        assert_eq!(
+            refusals(&KIND, &empty),
+            [
+                "spec.accessModes: Required value",
+                "spec.capacity: Required value",
+                "spec: Required value: must specify a volume type",
+            ]
+        );
+        let bad = json!({"spec": {
+            "capacity": {"storage": "0"}, "accessModes": ["ReadWriteOncePod", "ReadWriteOnce", "Odd"],
+            "persistentVolumeReclaimPolicy": "Recycle", "hostPath": {"path": "/"},
+            "nfs": {"server": "s", "path": "/"}, "volumeMode": "Tape"
+        }});
+        assert_eq!(
+            refusals(&KIND, &bad),
+            [
+                "spec.accessModes: Unsupported value: \"Odd\": supported values: \"ReadOnlyMany\", \
+                 \"ReadWriteMany\", \"ReadWriteOnce\", \"ReadWriteOncePod\"",
+                "spec.accessModes: Forbidden: may not use ReadWriteOncePod with other access modes",
+                "spec.capacity[storage]: Invalid value: \"0\": must be greater than zero",
+                "spec.nfs: Forbidden: may not specify more than 1 volume type",
+                "spec.persistentVolumeReclaimPolicy: Forbidden: may not be 'recycle' for a \
+                 hostPath mount of '/'",
+                "spec.volumeMode: Unsupported value: \"Tape\": supported values: \"Block\", \
+                 \"Filesystem\"",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_source_stays() {
+        let old = created(&KIND, volume());
+        let mut new = old.clone();
+        new["spec"]["hostPath"]["path"] = json!("/other");
+        new["spec"]["volumeMode"] = json!("Block");
+        let mut csi = old.clone();
+        csi["spec"] = json!({"csi": {"driver": "d", "volumeHandle": "h"},
+            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1"}});
+        let mut with_secret = csi.clone();
+        with_secret["spec"]["csi"]["controllerExpandSecretRef"] = json!({"name": "s"});
+        assert_eq!(change_refusals(&KIND, &with_secret, &csi), Vec::<String>::new());
+        assert_eq!(change_refusals(&KIND, &csi, &with_secret).len(), 1);
+        assert_eq!(
+            change_refusals(&KIND, &new, &old),
+            [
+                "spec.persistentvolumesource: Forbidden: spec.persistentvolumesource is immutable \
+                 after creation",
+                "volumeMode: Invalid value: \"Block\": field is immutable",
+            ]
+        );
+    }
+
+    #[test]
+    fn rows() {
+        let mut object = created(&KIND, volume());
+        object["spec"]["claimRef"] = json!({"namespace": "n", "name": "c"});
+        object["spec"]["storageClassName"] = json!("fast");
+        assert_eq!(
+            cells(&KIND, &object),
+            json!([
+                "pv",
+                "1Gi",
+                "RWOP",
+                "Retain",
+                "Pending",
+                "n/c",
+                "fast",
+                "<unset>",
+                "",
+                "120m",
+                "Filesystem"
+            ])
+        );
+    }
+}

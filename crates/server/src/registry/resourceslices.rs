@@ -1,0 +1,304 @@
+//! ResourceSlices: devices that drivers offer. They are stored and served without behaviour of
+//! their own.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+use windlass_api::field::{Errors, Path};
+use windlass_api::names::{c_identifier, dns1123_label, dns1123_subdomain};
+
+use super::cells;
+use super::csinodes::validate_driver_name;
+use super::kind::{Kind, Scope, Selectable, Served};
+use super::parts::{count, entries, given, immutable, integer, list, text, truth};
+
+const POOL_NAME_MAX: usize = 253;
+const DEVICES_MAX: usize = 128;
+const DEVICES_WITH_TAINTS_OR_COUNTERS_MAX: usize = 64;
+const ATTRIBUTES_AND_CAPACITIES_MAX: usize = 32;
+const IDENTIFIER_MAX: usize = 32;
+
+/// ResourceSlices.
+pub const KIND: Kind = Kind {
+    name: "ResourceSlice",
+    plural: "resourceslices",
+    singular: "resourceslice",
+    scope: Scope::Cluster,
+    served: &[Served {
+        group: "resource.k8s.io",
+        version: "v1",
+        type_name: "io.k8s.api.resource.v1.ResourceSlice",
+        convert: None,
+    }],
+    selectable: &[
+        Selectable { label: "spec.nodeName", at: &["/spec/nodeName"] },
+        Selectable { label: "spec.driver", at: &["/spec/driver"] },
+    ],
+    columns: &[
+        cells::NAME,
+        cells::column(
+            "Node",
+            "NodeName identifies the node which provides the resources in this pool. A field \
+             selector can be used to list only ResourceSlice objects belonging to a certain \
+             node.\n\nThis field can be used to limit access from nodes to ResourceSlices with the \
+             same node name. It also indicates to autoscalers that adding new nodes of the same \
+             type as some old node might also make new resources available.\n\nExactly one of \
+             NodeName, NodeSelector, AllNodes, and PerDeviceNodeSelection must be set. This field \
+             is immutable.",
+        ),
+        cells::column(
+            "Driver",
+            "Driver identifies the DRA driver providing the capacity information. A field selector \
+             can be used to list only ResourceSlice objects with a certain driver name.\n\nMust be \
+             a DNS subdomain and should end with a DNS domain owned by the vendor of the driver. \
+             It should use only lower case characters. This field is immutable.",
+        ),
+        cells::column(
+            "Pool",
+            "Name is used to identify the pool. For node-local devices, this is often the node \
+             name, but this is not required. A field selector can be used to list only \
+             ResourceSlice objects belonging to a certain pool.\n\nIt must not be longer than 253 \
+             characters and must consist of one or more DNS sub-domains separated by slashes. This \
+             field is immutable.",
+        ),
+        cells::AGE,
+    ],
+    row: |object, now| {
+        vec![
+            cells::name(object),
+            given(object, "/spec/nodeName").cloned().unwrap_or_default(),
+            text(object, "/spec/driver").into(),
+            text(object, "/spec/pool/name").into(),
+            cells::age(object, now),
+        ]
+    },
+    generation: true,
+    validate_create: |object, errors| validate(object, None, errors),
+    validate_update: |new, old, errors| validate(new, Some(old), errors),
+    returns_deleted: true,
+    ..Kind::DEFAULT
+};
+
+fn validate(object: &Value, old: Option<&Value>, errors: &mut Errors) {
+    let spec = Path::new("spec");
+    validate_driver_name(text(object, "/spec/driver"), &spec.child("driver"), errors);
+    validate_pool(object, errors);
+    if let Some(old) = old {
+        let name = spec.child("pool").child("name");
+        immutable(object, old, "/spec/pool/name", &name, errors);
+        immutable(object, old, "/spec/driver", &spec.child("driver"), errors);
+        immutable(object, old, "/spec/nodeName", &spec.child("nodeName"), errors);
+    }
+    validate_nodes(object, errors);
+    if count(object, "/spec/sharedCounters") > 0 && count(object, "/spec/devices") > 0 {
+        errors.invalid_str(&spec, "", "only one of `sharedCounters` or `devices` is allowed");
+    }
+    validate_devices(object, errors);
+}
+
+fn validate_pool(object: &Value, errors: &mut Errors) {
+    let pool = Path::new("spec").child("pool");
+    let path = pool.child("name");
+    let name = text(object, "/spec/pool/name");
+    if name.is_empty() {
+        errors.required(&path, "");
+    } else {
+        if name.len() > POOL_NAME_MAX {
+            errors.too_long(&path, POOL_NAME_MAX);
+        }
+        for part in name.split('/') {
+            for message in dns1123_subdomain(part) {
+                errors.invalid_str(&path, part, &message);
+            }
+        }
+    }
+    let slices = integer(object, "/spec/pool/resourceSliceCount").unwrap_or_default();
+    if slices <= 0 {
+        let path = pool.child("resourceSliceCount");
+        errors.invalid(&path, &slices.into(), "must be greater than zero");
+    }
+    let generation = integer(object, "/spec/pool/generation").unwrap_or_default();
+    if generation < 0 {
+        let path = pool.child("generation");
+        errors.invalid(&path, &generation.into(), "must be greater than or equal to zero");
+    }
+}
+
+fn validate_nodes(object: &Value, errors: &mut Errors) {
+    const ONE_OF: &str = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, \
+                          `perDeviceNodeSelection` is required";
+    let spec = Path::new("spec");
+    let mut set = Vec::new();
+    if given(object, "/spec/nodeName").is_some() {
+        let path = spec.child("nodeName");
+        match text(object, "/spec/nodeName") {
+            "" => {
+                let detail = "must be either unset or set to a non-empty string";
+                errors.invalid_str(&path, "", detail);
+            }
+            name => {
+                set.push("`nodeName`");
+                for message in dns1123_subdomain(name) {
+                    errors.invalid_str(&path, name, &message);
+                }
+            }
+        }
+    }
+    if given(object, "/spec/nodeSelector").is_some() {
+        set.push("`nodeSelector`");
+        if count(object, "/spec/nodeSelector/nodeSelectorTerms") != 1 {
+            let path = spec.child("nodeSelector").child("nodeSelectorTerms");
+            let terms = given(object, "/spec/nodeSelector/nodeSelectorTerms");
+            let detail = "must have exactly one node selector term";
+            errors.invalid(&path, terms.unwrap_or(&Value::Null), detail);
+        }
+    }
+    for (field, quoted) in
+        [("allNodes", "`allNodes`"), ("perDeviceNodeSelection", "`perDeviceNodeSelection`")]
+    {
+        match truth(object, &format!("/spec/{field}")) {
+            None => {}
+            Some(true) => set.push(quoted),
+            Some(false) => {
+                let path = spec.child(field);
+                errors.invalid(&path, &false.into(), "must be either unset or set to true");
+            }
+        }
+    }
+    match set.len() {
+        0 => errors.required(&spec, ONE_OF),
+        1 => {}
+        _ => {
+            let detail = format!("{ONE_OF}, but multiple fields are set");
+            errors.invalid_str(&spec, &format!("{{{}}}", set.join(", ")), &detail);
+        }
+    }
+}
+
+fn validate_devices(object: &Value, errors: &mut Errors) {
+    let path = Path::new("spec").child("devices");
+    let devices = list(object, "/spec/devices");
+    for (i, device) in devices.iter().enumerate() {
+        validate_device(device, &path.index(i), errors);
+    }
+    let costly = |d: &Value| count(d, "/taints") > 0 || count(d, "/consumesCounters") > 0;
+    let max =
+        if devices.iter().any(costly) { DEVICES_WITH_TAINTS_OR_COUNTERS_MAX } else { DEVICES_MAX };
+    if devices.len() > max {
+        errors.too_many(&path, devices.len(), max);
+    }
+    let mut names = HashSet::new();
+    for (i, device) in devices.iter().enumerate() {
+        let name = text(device, "/name");
+        if !names.insert(name) {
+            errors.duplicate(&path.index(i), &name.into());
+        }
+    }
+}
+
+fn validate_device(device: &Value, path: &Path, errors: &mut Errors) {
+    let name = text(device, "/name");
+    for message in dns1123_label(name) {
+        errors.invalid_str(&path.child("name"), name, &message);
+    }
+    let named = count(device, "/attributes") + count(device, "/capacity");
+    if named > ATTRIBUTES_AND_CAPACITIES_MAX {
+        let detail = format!(
+            "the total number of attributes and capacities must not exceed \
+             {ATTRIBUTES_AND_CAPACITIES_MAX}"
+        );
+        errors.invalid(path, &named.into(), &detail);
+    }
+    for field in ["attributes", "capacity"] {
+        for (key, _) in entries(device, &format!("/{field}")) {
+            validate_qualified(key, &path.child(field).key(key), errors);
+        }
+    }
+}
+
+/// The rule on names of attributes and capacities: an identifier, with or without a domain.
+fn validate_qualified(name: &str, path: &Path, errors: &mut Errors) {
+    let (domain, identifier) = match name.split_once('/') {
+        None => (None, name),
+        Some((domain, identifier)) => (Some(domain), identifier),
+    };
+    if name.is_empty() {
+        return errors.required(path, "name required");
+    }
+    match domain {
+        None => {}
+        Some("") => errors.required(path, "the domain must not be empty"),
+        Some(domain) => validate_driver_name(domain, path, errors),
+    }
+    if identifier.is_empty() {
+        return errors.required(path, "the name must not be empty");
+    }
+    if identifier.len() > IDENTIFIER_MAX {
+        errors.too_long(path, IDENTIFIER_MAX);
+    }
+    for message in c_identifier(identifier) {
+        errors.invalid_str(path, identifier, &message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parts::tests::{cells, change_refusals, refusals};
+    use super::*;
+    use serde_json::json;
+
+    fn slice() -> Value {
+        json!({
+            "metadata": {"name": "s", "creationTimestamp": "1970-01-01T00:00:00Z"},
+            "spec": {
+                "driver": "d.example.com", "nodeName": "n",
+                "pool": {"name": "p", "generation": 0, "resourceSliceCount": 1},
+                "devices": [{"name": "gpu-0", "attributes": {"d.io/model": {"string": "x"}}}]
+            }
+        })
+    }
+
+    #[test]
+    fn rules() {
+        assert_eq!(refusals(&KIND, &slice()), Vec::<String>::new());
+        let mut bad = slice();
+        bad["spec"]["pool"] = json!({"name": "", "generation": -1, "resourceSliceCount": 0});
+        bad["spec"]["allNodes"] = json!(true);
+        bad["spec"]["devices"] = json!([{"name": "a"}, {"name": "a", "capacity": {"/x": {}}}]);
+        assert_eq!(
+            refusals(&KIND, &bad),
+            [
+                "spec.pool.name: Required value",
+                "spec.pool.resourceSliceCount: Invalid value: 0: must be greater than zero",
+                "spec.pool.generation: Invalid value: -1: must be greater than or equal to zero",
+                "spec: Invalid value: \"{`nodeName`, `allNodes`}\": exactly one of `nodeName`, \
+                 `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required, but multiple \
+                 fields are set",
+                "spec.devices[1].capacity[/x]: Required value: the domain must not be empty",
+                "spec.devices[1]: Duplicate value: \"a\"",
+            ]
+        );
+        let mut none = slice();
+        none["spec"]["nodeName"] = Value::Null;
+        assert_eq!(
+            refusals(&KIND, &none),
+            ["spec: Required value: exactly one of `nodeName`, `nodeSelector`, `allNodes`, \
+              `perDeviceNodeSelection` is required"]
+        );
+    }
+
+    #[test]
+    fn the_place_stays() {
+        let mut new = slice();
+        new["spec"]["nodeName"] = json!("m");
+        assert_eq!(
+            change_refusals(&KIND, &new, &slice()),
+            ["spec.nodeName: Invalid value: \"m\": field is immutable"]
+        );
+    }
+
+    #[test]
+    fn rows() {
+        assert_eq!(cells(&KIND, &slice()), json!(["s", "n", "d.example.com", "p", "120m"]));
+    }
+}

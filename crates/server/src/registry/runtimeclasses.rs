@@ -1,0 +1,72 @@
+//! RuntimeClasses: ways to run containers. They are stored and served without behaviour of their
+//! own.
+
+use serde_json::Value;
+use windlass_api::field::{Errors, Path};
+use windlass_api::meta::validate_labels;
+use windlass_api::names::dns1123_label;
+
+use super::cells;
+use super::kind::{Kind, Scope, Served};
+use super::parts::{given, immutable, text};
+
+/// RuntimeClasses.
+pub const KIND: Kind = Kind {
+    name: "RuntimeClass",
+    plural: "runtimeclasses",
+    singular: "runtimeclass",
+    scope: Scope::Cluster,
+    served: &[Served {
+        group: "node.k8s.io",
+        version: "v1",
+        type_name: "io.k8s.api.node.v1.RuntimeClass",
+        convert: None,
+    }],
+    // Kubernetes looks the second description up in the wrong place and finds none.
+    columns: &[cells::NAME, cells::column("Handler", ""), cells::AGE],
+    row: |object, now| {
+        vec![cells::name(object), text(object, "/handler").into(), cells::age(object, now)]
+    },
+    unconditional_update: false,
+    validate_create: validate,
+    validate_update: |new, old, errors| {
+        immutable(new, old, "/handler", &Path::new("handler"), errors);
+    },
+    ..Kind::DEFAULT
+};
+
+fn validate(object: &Value, errors: &mut Errors) {
+    let handler = text(object, "/handler");
+    for message in dns1123_label(handler) {
+        errors.invalid_str(&Path::new("handler"), handler, &message);
+    }
+    if let Some(selector) = given(object, "/scheduling/nodeSelector") {
+        let path = Path::new("scheduling").child("nodeSelector");
+        validate_labels(&path, selector, errors);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parts::tests::{cells, change_refusals, refusals};
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_handler_is_a_label_and_stays() {
+        let class = |handler: &str| {
+            json!({"metadata": {"name": "c", "creationTimestamp": "1970-01-01T00:00:00Z"},
+                   "handler": handler})
+        };
+        assert_eq!(refusals(&KIND, &class("runc")), Vec::<String>::new());
+        assert_eq!(
+            refusals(&KIND, &class("a.b")),
+            ["handler: Invalid value: \"a.b\": must not contain dots"]
+        );
+        assert_eq!(
+            change_refusals(&KIND, &class("kata"), &class("runc")),
+            ["handler: Invalid value: \"kata\": field is immutable"]
+        );
+        assert_eq!(cells(&KIND, &class("runc")), json!(["c", "runc", "120m"]));
+    }
+}

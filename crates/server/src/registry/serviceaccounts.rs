@@ -1,0 +1,83 @@
+//! ServiceAccounts: who a pod is.
+
+use serde_json::{Value, json};
+
+use super::cells;
+use super::kind::{Action, Kind, Served, Subresource};
+use super::parts::{count, text};
+
+/// ServiceAccounts.
+pub const KIND: Kind = Kind {
+    name: "ServiceAccount",
+    plural: "serviceaccounts",
+    singular: "serviceaccount",
+    short_names: &["sa"],
+    served: &[Served {
+        group: "",
+        version: "v1",
+        type_name: "io.k8s.api.core.v1.ServiceAccount",
+        convert: None,
+    }],
+    subresources: &[Subresource {
+        name: "token",
+        action: Action::Create {
+            group: "authentication.k8s.io",
+            version: "v1",
+            kind: "TokenRequest",
+            type_name: "io.k8s.api.authentication.v1.TokenRequest",
+        },
+    }],
+    columns: &[
+        cells::NAME,
+        cells::column(
+            "Secrets",
+            "Secrets is a list of the secrets in the same namespace that pods running using this \
+             ServiceAccount are allowed to use. Pods are only limited to this list if this service \
+             account has a \"kubernetes.io/enforce-mountable-secrets\" annotation set to \"true\". \
+             The \"kubernetes.io/enforce-mountable-secrets\" annotation is deprecated since v1.32. \
+             Prefer separate namespaces to isolate access to mounted secrets. This field should not \
+             be used to find auto-generated service account token secrets for use outside of pods. \
+             Instead, tokens can be requested directly using the TokenRequest API, or service \
+             account token secrets can be manually created. More info: \
+             https://kubernetes.io/docs/concepts/configuration/secret",
+        ),
+        cells::AGE,
+    ],
+    row: |object, now| {
+        vec![cells::name(object), count(object, "/secrets").into(), cells::age(object, now)]
+    },
+    prepare_create: keep_names,
+    prepare_update: |new, _| keep_names(new),
+    returns_deleted: true,
+    ..Kind::DEFAULT
+};
+
+/// A reference to a secret of the same namespace needs its name only.
+fn keep_names(object: &mut Value) {
+    let Some(Value::Array(secrets)) = object.get_mut("secrets") else { return };
+    for secret in secrets {
+        *secret = match text(secret, "/name") {
+            "" => json!({}),
+            name => json!({ "name": name }),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parts::tests::{cells, created};
+    use super::*;
+
+    #[test]
+    fn secrets_are_referred_to_by_name() {
+        let object = json!({
+            "metadata": {"name": "sa", "creationTimestamp": "1970-01-01T00:00:00Z"},
+            "secrets": [{"name": "a", "namespace": "other", "kind": "Secret"}],
+            "imagePullSecrets": [{"name": "b"}]
+        });
+        let object = created(&KIND, object);
+        assert_eq!(object["secrets"], json!([{"name": "a"}]));
+        assert_eq!(object["imagePullSecrets"], json!([{"name": "b"}]));
+        assert_eq!(cells(&KIND, &object), json!(["sa", 1, "120m"]));
+    }
+}

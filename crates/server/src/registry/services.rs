@@ -1,0 +1,281 @@
+//! Services: names for sets of pods. They are stored and served without behaviour of their own:
+//! no address or port is allocated.
+
+mod validation;
+
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use windlass_api::names::dns1035_label_rule;
+
+use super::cells;
+use super::kind::{Action, Kind, Selectable, Served, Subresource};
+use super::parts::{
+    count, default, entries, given, integer, list, map, part, put_back, text, texts,
+};
+
+/// Services.
+pub const KIND: Kind = Kind {
+    name: "Service",
+    plural: "services",
+    singular: "service",
+    short_names: &["svc"],
+    categories: &["all"],
+    served: &[Served {
+        group: "",
+        version: "v1",
+        type_name: "io.k8s.api.core.v1.Service",
+        convert: None,
+    }],
+    subresources: &[Subresource {
+        name: "status",
+        action: Action::View {
+            prepare_update: |new, old| put_back(new, old, "spec"),
+            validate_update: |_, _, _| {},
+        },
+    }],
+    name_rule: dns1035_label_rule,
+    selectable: &[
+        Selectable { label: "spec.clusterIP", at: &["/spec/clusterIP"] },
+        Selectable { label: "spec.type", at: &["/spec/type"] },
+    ],
+    columns: &[
+        cells::NAME,
+        cells::column(
+            "Type",
+            "type determines how the Service is exposed. Defaults to ClusterIP. Valid options are \
+             ExternalName, ClusterIP, NodePort, and LoadBalancer. \"ClusterIP\" allocates a \
+             cluster-internal IP address for load-balancing to endpoints. Endpoints are determined \
+             by the selector or if that is not specified, by manual construction of an Endpoints \
+             object or EndpointSlice objects. If clusterIP is \"None\", no virtual IP is allocated \
+             and the endpoints are published as a set of endpoints rather than a virtual IP. \
+             \"NodePort\" builds on ClusterIP and allocates a port on every node which routes to \
+             the same endpoints as the clusterIP. \"LoadBalancer\" builds on NodePort and creates \
+             an external load-balancer (if supported in the current cloud) which routes to the \
+             same endpoints as the clusterIP. \"ExternalName\" aliases this service to the \
+             specified externalName. Several other fields do not apply to ExternalName services. \
+             More info: \
+             https://kubernetes.io/docs/concepts/services-networking/service/#publishing-services-service-types",
+        ),
+        cells::column(
+            "Cluster-IP",
+            "clusterIP is the IP address of the service and is usually assigned randomly. If an \
+             address is specified manually, is in-range (as per system configuration), and is not \
+             in use, it will be allocated to the service; otherwise creation of the service will \
+             fail. This field may not be changed through updates unless the type field is also \
+             being changed to ExternalName (which requires this field to be blank) or the type \
+             field is being changed from ExternalName (in which case this field may optionally be \
+             specified, as describe above).  Valid values are \"None\", empty string (\"\"), or a \
+             valid IP address. Setting this to \"None\" makes a \"headless service\" (no virtual \
+             IP), which is useful when direct endpoint connections are preferred and proxying is \
+             not required.  Only applies to types ClusterIP, NodePort, and LoadBalancer. If this \
+             field is specified when creating a Service of type ExternalName, creation will fail. \
+             This field will be wiped when updating a Service to type ExternalName. More info: \
+             https://kubernetes.io/docs/concepts/services-networking/service/#virtual-ips-and-service-proxies",
+        ),
+        cells::column(
+            "External-IP",
+            "externalIPs is a list of IP addresses for which nodes in the cluster will also accept \
+             traffic for this service.  These IPs are not managed by Kubernetes.  The user is \
+             responsible for ensuring that traffic arrives at a node with this IP.  A common \
+             example is external load-balancers that are not part of the Kubernetes system.",
+        ),
+        cells::column(
+            "Port(s)",
+            "The list of ports that are exposed by this service. More info: \
+             https://kubernetes.io/docs/concepts/services-networking/service/#virtual-ips-and-service-proxies",
+        ),
+        cells::AGE,
+        cells::wide(cells::column(
+            "Selector",
+            "Route service traffic to pods with label keys and values matching this selector. If \
+             empty or not present, the service is assumed to have an external process managing its \
+             endpoints, which Kubernetes will not modify. Only applies to types ClusterIP, \
+             NodePort, and LoadBalancer. Ignored if type is ExternalName. More info: \
+             https://kubernetes.io/docs/concepts/services-networking/service/",
+        )),
+    ],
+    row,
+    defaults,
+    prepare_create: |object| {
+        map(object).insert("status".into(), json!({"loadBalancer": {}}));
+        repeat_cluster_ip(object);
+    },
+    prepare_update: |new, old| {
+        put_back(new, old, "status");
+        drop_what_the_type_lost(new, old);
+        keep_cluster_ip(new, old);
+        repeat_cluster_ip(new);
+    },
+    validate_create: validation::create,
+    validate_update: validation::update,
+    returns_deleted: true,
+    ..Kind::DEFAULT
+};
+
+fn defaults(object: &mut Value) {
+    let spec = part(object, "spec");
+    default(spec, "type", "ClusterIP");
+    default(spec, "sessionAffinity", "None");
+    match spec.get("sessionAffinity").and_then(Value::as_str) {
+        Some("None") => {
+            spec.remove("sessionAffinityConfig");
+        }
+        Some("ClientIP") => {
+            let config = spec.entry("sessionAffinityConfig").or_insert(Value::Null);
+            if given(config, "/clientIP/timeoutSeconds").is_none() {
+                *config = json!({"clientIP": {"timeoutSeconds": 10800}});
+            }
+        }
+        _ => {}
+    }
+    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        let number = port.get("port").cloned().unwrap_or(json!(0));
+        let port = map(port);
+        default(port, "protocol", "TCP");
+        if matches!(port.get("targetPort"), None | Some(Value::Null))
+            || port["targetPort"] == 0
+            || port["targetPort"] == ""
+        {
+            port.insert("targetPort".into(), number);
+        }
+    }
+    let kind = spec.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let external_ips =
+        spec.get("externalIPs").and_then(Value::as_array).is_some_and(|l| !l.is_empty());
+    let exposed = ["NodePort", "LoadBalancer"].contains(&kind.as_str());
+    if exposed || (kind == "ClusterIP" && external_ips) {
+        default(spec, "externalTrafficPolicy", "Cluster");
+    }
+    if ["ClusterIP", "NodePort", "LoadBalancer"].contains(&kind.as_str()) {
+        default(spec, "internalTrafficPolicy", "Cluster");
+    }
+    if kind == "LoadBalancer" {
+        default(spec, "allocateLoadBalancerNodePorts", true);
+    }
+    let status = part(object, "status");
+    status.entry("loadBalancer").or_insert_with(|| json!({}));
+}
+
+/// `clusterIPs` repeats the one address that older clients set.
+fn repeat_cluster_ip(object: &mut Value) {
+    let ip = text(object, "/spec/clusterIP").to_owned();
+    if !ip.is_empty() && count(object, "/spec/clusterIPs") == 0 {
+        part(object, "spec").insert("clusterIPs".into(), json!([ip]));
+    }
+}
+
+/// A client that does not repeat the address of a service does not mean to take it away.
+fn keep_cluster_ip(new: &mut Value, old: &Value) {
+    let external = |object: &Value| text(object, "/spec/type") == "ExternalName";
+    let given = count(new, "/spec/clusterIPs") > 0 || !text(new, "/spec/clusterIP").is_empty();
+    if given || external(new) || external(old) {
+        return;
+    }
+    for field in ["clusterIP", "clusterIPs"] {
+        if let Some(value) = old.get("spec").and_then(|spec| spec.get(field)) {
+            part(new, "spec").insert(field.into(), value.clone());
+        }
+    }
+}
+
+/// A client that changes the type of a service and repeats the rest does not mean to keep what
+/// only the old type has.
+fn drop_what_the_type_lost(new: &mut Value, old: &Value) {
+    type Has = fn(&Value) -> bool;
+    let named: Has = |object| text(object, "/spec/type") != "ExternalName";
+    let rules: [(&[&str], Has); 4] = [
+        (&["clusterIP", "clusterIPs"], named),
+        (&["ipFamilies", "ipFamilyPolicy"], named),
+        (&["externalTrafficPolicy"], is_exposed),
+        (&["allocateLoadBalancerNodePorts", "loadBalancerClass"], |object| {
+            text(object, "/spec/type") == "LoadBalancer"
+        }),
+    ];
+    for (fields, has) in rules {
+        let same = |field: &&str| {
+            let pointer = format!("/spec/{field}");
+            given(new, &pointer) == given(old, &pointer)
+        };
+        if has(old) && !has(new) && fields.iter().all(same) {
+            for field in fields {
+                part(new, "spec").remove(*field);
+            }
+        }
+    }
+    let has_node_ports =
+        |object: &Value| ["NodePort", "LoadBalancer"].contains(&text(object, "/spec/type"));
+    let node_ports = |object: &Value| -> Vec<Option<i64>> {
+        list(object, "/spec/ports").iter().map(|port| integer(port, "/nodePort")).collect()
+    };
+    if has_node_ports(old) && !has_node_ports(new) && node_ports(old) == node_ports(new) {
+        let ports = part(new, "spec").get_mut("ports").and_then(Value::as_array_mut);
+        for port in ports.into_iter().flatten() {
+            map(port).remove("nodePort");
+        }
+    }
+}
+
+/// Whether anything outside the cluster can reach the service.
+fn is_exposed(object: &Value) -> bool {
+    match text(object, "/spec/type") {
+        "NodePort" | "LoadBalancer" => true,
+        "ClusterIP" => count(object, "/spec/externalIPs") > 0,
+        _ => false,
+    }
+}
+
+fn row(object: &Value, now: OffsetDateTime) -> Vec<Value> {
+    let cluster_ip = texts(object, "/spec/clusterIPs").next().unwrap_or("<none>");
+    let ports: Vec<String> = list(object, "/spec/ports").iter().map(port).collect();
+    let selector: Vec<String> = entries(object, "/spec/selector")
+        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
+        .collect();
+    vec![
+        cells::name(object),
+        text(object, "/spec/type").into(),
+        cluster_ip.into(),
+        external_ip(object).into(),
+        or_none(ports).into(),
+        cells::age(object, now),
+        or_none(selector).into(),
+    ]
+}
+
+fn or_none(parts: Vec<String>) -> String {
+    if parts.is_empty() { "<none>".to_owned() } else { parts.join(",") }
+}
+
+fn port(port: &Value) -> String {
+    let number = integer(port, "/port").unwrap_or_default();
+    let protocol = text(port, "/protocol");
+    match integer(port, "/nodePort").unwrap_or_default() {
+        node if node > 0 => format!("{number}:{node}/{protocol}"),
+        _ => format!("{number}/{protocol}"),
+    }
+}
+
+fn external_ip(object: &Value) -> String {
+    let external: Vec<String> = texts(object, "/spec/externalIPs").map(str::to_owned).collect();
+    match text(object, "/spec/type") {
+        "ClusterIP" | "NodePort" => or_none(external),
+        "LoadBalancer" => {
+            let mut all: Vec<String> = list(object, "/status/loadBalancer/ingress")
+                .iter()
+                .map(|ingress| match text(ingress, "/ip") {
+                    "" => text(ingress, "/hostname").to_owned(),
+                    ip => ip.to_owned(),
+                })
+                .filter(|address| !address.is_empty())
+                .collect();
+            all.sort();
+            all.dedup();
+            all.extend(external);
+            if all.is_empty() { "<pending>".to_owned() } else { all.join(",") }
+        }
+        "ExternalName" => text(object, "/spec/externalName").to_owned(),
+        _ => "<unknown>".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,204 @@
+//! Which resource, or which other path, a URL names, and the verb that authorization sees.
+
+use http::Method;
+use percent_encoding::percent_decode_str;
+
+/// A request's place in the API, as authorization and routing see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// `get`, `list`, `watch`, `create`, … for resources; the lower-case method elsewhere.
+    pub verb: &'static str,
+    /// What it is about.
+    pub target: Target,
+    /// The decoded path.
+    pub path: String,
+}
+
+/// What a path names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// `/api/v1/namespaces/n/pods/p/status`
+    Resource(ResourcePath),
+    /// `/healthz`, `/apis`, …
+    Path,
+}
+
+/// A resource path in its parts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourcePath {
+    /// Empty for the core group.
+    pub group: String,
+    /// `v1`.
+    pub version: String,
+    /// Empty at cluster scope and for lists across namespaces.
+    pub namespace: String,
+    /// `pods`.
+    pub resource: String,
+    /// `status`, or empty.
+    pub subresource: String,
+    /// Empty for the collection.
+    pub name: String,
+    /// Whether the path has more parts than a resource can have.
+    pub surplus: bool,
+    /// A deprecated `/watch/` path: a watch, whatever the query says.
+    pub watch_path: bool,
+}
+
+/// A URL that names nothing: bad escapes, NUL, or a slash hidden in a segment.
+#[derive(Debug, PartialEq, Eq)]
+pub struct BadPath;
+
+impl Info {
+    /// Reads a request line. `watch` and `name_selected` come from the query: whether it asks
+    /// for a watch, and the name that `fieldSelector=metadata.name=…` pins.
+    pub fn parse(
+        method: &Method,
+        raw_path: &str,
+        watch: bool,
+        name_selected: Option<&str>,
+    ) -> Result<Info, BadPath> {
+        let segments = segments(raw_path)?;
+        let path = format!("/{}", segments.join("/"))
+            + if raw_path.len() > 1 && raw_path.ends_with('/') { "/" } else { "" };
+        let Some(mut resource) = resource_path(&segments) else {
+            return Ok(Info { verb: plain_verb(method), target: Target::Path, path });
+        };
+        let watch = watch || resource.watch_path;
+        let verb = verb(method, watch, resource.name.is_empty(), !resource.subresource.is_empty());
+        if matches!(verb, "list" | "watch" | "deletecollection")
+            && resource.name.is_empty()
+            && let Some(name) = name_selected
+        {
+            // `resourceNames` in a role can then cover a list or watch of one object.
+            resource.name = name.to_owned();
+        }
+        Ok(Info { verb, target: Target::Resource(resource), path })
+    }
+}
+
+fn segments(raw_path: &str) -> Result<Vec<String>, BadPath> {
+    let mut out = Vec::with_capacity(8);
+    for raw in raw_path.split('/').filter(|s| !s.is_empty()) {
+        let text = percent_decode_str(raw).decode_utf8().map_err(|_| BadPath)?;
+        // A decoded slash would change which resource the path names after it was read.
+        if text.contains(['/', '\0']) {
+            return Err(BadPath);
+        }
+        out.push(text.into_owned());
+    }
+    Ok(out)
+}
+
+fn resource_path(segments: &[String]) -> Option<ResourcePath> {
+    let (group, version, mut rest) = match segments.first().map(String::as_str) {
+        Some("api") if segments.len() >= 3 => ("", segments[1].as_str(), &segments[2..]),
+        Some("apis") if segments.len() >= 4 => {
+            (segments[1].as_str(), segments[2].as_str(), &segments[3..])
+        }
+        _ => return None,
+    };
+    let mut found = ResourcePath {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        ..ResourcePath::default()
+    };
+    if rest.first().is_some_and(|s| s == "watch") && rest.len() > 1 {
+        found.watch_path = true;
+        rest = &rest[1..];
+    }
+    // `/namespaces/x` is the namespace itself; `/namespaces/x/pods` is inside it, but
+    // `/namespaces/x/status` and `/finalize` are subresources of the namespace.
+    if rest.len() > 2
+        && rest[0] == "namespaces"
+        && !matches!(rest[2].as_str(), "status" | "finalize")
+    {
+        found.namespace = rest[1].clone();
+        rest = &rest[2..];
+    } else if rest.len() >= 2 && rest[0] == "namespaces" {
+        found.namespace = rest[1].clone();
+    }
+    found.resource = rest.first()?.clone();
+    found.name = rest.get(1).cloned().unwrap_or_default();
+    found.subresource = rest.get(2).cloned().unwrap_or_default();
+    found.surplus = rest.len() > 3;
+    Some(found)
+}
+
+fn plain_verb(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "get",
+        Method::HEAD => "head",
+        Method::POST => "post",
+        Method::PUT => "put",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        Method::OPTIONS => "options",
+        _ => "other",
+    }
+}
+
+fn verb(method: &Method, watch: bool, collection: bool, subresource: bool) -> &'static str {
+    match (method, collection) {
+        (&Method::GET | &Method::HEAD, _) if watch && !subresource => "watch",
+        (&Method::GET | &Method::HEAD, true) => "list",
+        (&Method::GET | &Method::HEAD, false) => "get",
+        (&Method::POST, _) => "create",
+        (&Method::PUT, _) => "update",
+        (&Method::PATCH, _) => "patch",
+        (&Method::DELETE, true) => "deletecollection",
+        (&Method::DELETE, false) => "delete",
+        _ => plain_verb(method),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(method: Method, path: &str) -> (String, String) {
+        let info = Info::parse(&method, path, false, None).unwrap();
+        let text = match info.target {
+            Target::Path => format!("path {}", info.path),
+            Target::Resource(r) => {
+                format!(
+                    "{}|{}|{}|{}|{}|{}",
+                    r.group, r.version, r.namespace, r.resource, r.name, r.subresource
+                )
+            }
+        };
+        (info.verb.to_owned(), text)
+    }
+
+    #[test]
+    fn paths_are_read_as_kubernetes_reads_them() {
+        for (method, path, verb, want) in [
+            (Method::GET, "/api/v1/pods", "list", "|v1||pods||"),
+            (Method::GET, "/api/v1/namespaces/n/pods/p", "get", "|v1|n|pods|p|"),
+            (Method::PUT, "/api/v1/namespaces/n/pods/p/status", "update", "|v1|n|pods|p|status"),
+            (Method::GET, "/api/v1/namespaces", "list", "|v1||namespaces||"),
+            (Method::GET, "/api/v1/namespaces/n", "get", "|v1|n|namespaces|n|"),
+            (Method::PUT, "/api/v1/namespaces/n/finalize", "update", "|v1|n|namespaces|n|finalize"),
+            (Method::DELETE, "/apis/g/v1/things", "deletecollection", "g|v1||things||"),
+            (Method::GET, "/api/v1/watch/pods", "watch", "|v1||pods||"),
+            (Method::GET, "/apis/g/v1/things/a%3Ab", "get", "g|v1||things|a:b|"),
+            (Method::GET, "/apis/g/v1", "get", "path /apis/g/v1"),
+            (Method::GET, "/healthz", "get", "path /healthz"),
+        ] {
+            assert_eq!(read(method, path), (verb.to_owned(), want.to_owned()), "{path}");
+        }
+    }
+
+    #[test]
+    fn hidden_slashes_nul_and_bad_utf8_name_nothing() {
+        for path in ["/api/v1/pods/a%2fb", "/api/v1/pods/a%00", "/api/v1/pods/%ff"] {
+            assert_eq!(Info::parse(&Method::GET, path, false, None), Err(BadPath), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_selected_name_is_the_name_for_authorization() {
+        let info = Info::parse(&Method::GET, "/api/v1/secrets", true, Some("s")).unwrap();
+        let Target::Resource(resource) = info.target else { panic!() };
+        assert_eq!((info.verb, resource.name.as_str()), ("watch", "s"));
+    }
+}

@@ -1,0 +1,390 @@
+//! The query options of each verb, parsed and checked as Kubernetes checks them.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use windlass_api::field::{Errors, Path, quote};
+
+use super::query::Query;
+use crate::error::Error;
+
+/// Options of list, watch and deletecollection.
+#[derive(Clone, Debug, Default)]
+pub struct ListOptions {
+    /// The raw label selector.
+    pub label_selector: String,
+    /// The raw field selector.
+    pub field_selector: String,
+    /// Which state of the collection is meant.
+    pub version: Version,
+    /// Page size; 0 for everything.
+    pub limit: usize,
+    /// The token of the page before.
+    pub continue_: String,
+    /// How long a watch lasts.
+    pub timeout: Option<Duration>,
+    /// Whether bookmarks are welcome.
+    pub bookmarks: bool,
+    /// A watch that begins with the current state and says when it is through.
+    pub send_initial_events: Option<bool>,
+}
+
+/// Which state of a collection a read means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Version {
+    /// Unset: the latest, consistently.
+    #[default]
+    Latest,
+    /// `0`: whatever is at hand.
+    Any,
+    /// A state no older than this.
+    NotOlderThan(u64),
+    /// This state exactly.
+    Exact(u64),
+}
+
+/// Options of create, update and patch.
+#[derive(Clone, Debug, Default)]
+pub struct WriteOptions {
+    /// Go through everything, store nothing.
+    pub dry_run: bool,
+    /// What to do with unknown and duplicate fields.
+    pub field_validation: FieldValidation,
+    /// Who is recorded as the writer; empty: the user agent.
+    pub field_manager: String,
+    /// Server-side apply takes fields over from others.
+    pub force: Option<bool>,
+}
+
+/// What happens to fields the schema does not know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FieldValidation {
+    /// They are dropped silently.
+    Ignore,
+    /// They are dropped with a warning each.
+    #[default]
+    Warn,
+    /// They fail the request.
+    Strict,
+}
+
+/// Options of delete, from the body or the query.
+#[derive(Clone, Debug, Default)]
+pub struct DeleteOptions {
+    /// Go through everything, delete nothing.
+    pub dry_run: bool,
+    /// The grace period the client asks for.
+    pub grace_period: Option<i64>,
+    /// What happens to dependents.
+    pub propagation: Option<Propagation>,
+    /// Delete only the object with this uid.
+    pub uid: Option<String>,
+    /// Delete only this version.
+    pub resource_version: Option<String>,
+}
+
+/// What happens to the dependents of a deleted object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Propagation {
+    /// They stay, without the owner.
+    Orphan,
+    /// They are collected afterwards.
+    Background,
+    /// They go first.
+    Foreground,
+}
+
+impl ListOptions {
+    /// Reads and checks the options of a list, or with `watch` of a watch.
+    pub fn parse(query: &Query, watch: bool) -> Result<ListOptions, Error> {
+        let text = |name| query.first(name).unwrap_or_default().to_owned();
+        let version = text("resourceVersion");
+        let matching = text("resourceVersionMatch");
+        let send_initial_events = query.flag("sendInitialEvents");
+        let continue_ = text("continue");
+        let mut errors = Errors::new();
+        if watch {
+            check_watch(&mut errors, &matching, send_initial_events, &continue_);
+        } else {
+            check_list(&mut errors, &version, &matching, send_initial_events, &continue_);
+        }
+        if !errors.is_empty() {
+            return Err(Error::options("ListOptions", errors));
+        }
+        let limit = number(query, "limit")?.unwrap_or(0).max(0) as usize;
+        let timeout = number(query, "timeoutSeconds")?;
+        Ok(ListOptions {
+            label_selector: text("labelSelector"),
+            field_selector: text("fieldSelector"),
+            version: read_version(&version, &matching, limit, watch)?,
+            limit,
+            continue_,
+            timeout: timeout.map(|s| Duration::from_secs(s.max(0) as u64)),
+            bookmarks: query.flag("allowWatchBookmarks").unwrap_or(false),
+            send_initial_events,
+        })
+    }
+}
+
+fn check_list(
+    errors: &mut Errors,
+    version: &str,
+    matching: &str,
+    initial: Option<bool>,
+    continue_: &str,
+) {
+    let at = Path::new("resourceVersionMatch");
+    if !matching.is_empty() {
+        if version.is_empty() {
+            let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+            errors.forbidden(&at, why);
+        }
+        if !continue_.is_empty() {
+            errors.forbidden(&at, "resourceVersionMatch is forbidden when continue is provided");
+        }
+        if !matches!(matching, "Exact" | "NotOlderThan") {
+            errors.not_supported(&at, matching, &["Exact", "NotOlderThan", ""]);
+        }
+        if matching == "Exact" && version == "0" {
+            let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+            errors.forbidden(&at, why);
+        }
+    }
+    if initial.is_some() {
+        let why = "sendInitialEvents is forbidden for list";
+        errors.forbidden(&Path::new("sendInitialEvents"), why);
+    }
+}
+
+fn check_watch(errors: &mut Errors, matching: &str, initial: Option<bool>, continue_: &str) {
+    let at = Path::new("resourceVersionMatch");
+    if initial.is_some() && matching != "NotOlderThan" {
+        let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+        errors.forbidden(&at, why);
+    }
+    if !matching.is_empty() {
+        if initial.is_none() {
+            let why =
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+            errors.forbidden(&at, why);
+        }
+        if matching != "NotOlderThan" {
+            errors.not_supported(&at, matching, &["NotOlderThan"]);
+        }
+        if !continue_.is_empty() {
+            errors.forbidden(&at, "resourceVersionMatch is forbidden when continue is provided");
+        }
+    }
+}
+
+fn read_version(text: &str, matching: &str, limit: usize, watch: bool) -> Result<Version, Error> {
+    Ok(match (text, matching) {
+        ("", _) => Version::Latest,
+        ("0", _) => Version::Any,
+        (text, "Exact") => Version::Exact(parse_version(text)?),
+        (text, "NotOlderThan") => Version::NotOlderThan(parse_version(text)?),
+        // The old rule, from before there was a match: a page of a given version is exact.
+        (text, _) if limit > 0 && !watch => Version::Exact(parse_version(text)?),
+        (text, _) => Version::NotOlderThan(parse_version(text)?),
+    })
+}
+
+/// Reads a resourceVersion, with the words of Go's number parser.
+pub fn parse_version(text: &str) -> Result<u64, Error> {
+    let bad = |why: &str| {
+        Error::BadRequest(format!(
+            "invalid resource version: resourceVersion: Invalid value: {0}: strconv.ParseUint: parsing {0}: {why}",
+            quote(text)
+        ))
+    };
+    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(bad("invalid syntax"));
+    }
+    text.parse().map_err(|_| bad("value out of range"))
+}
+
+fn number(query: &Query, name: &str) -> Result<Option<i64>, Error> {
+    let Some(text) = query.first(name).filter(|t| !t.is_empty()) else { return Ok(None) };
+    text.parse().map(Some).map_err(|_| {
+        Error::BadRequest(format!("strconv.ParseInt: parsing {}: invalid syntax", quote(text)))
+    })
+}
+
+impl WriteOptions {
+    /// Reads and checks the options of a write; `kind` is `CreateOptions` or its like.
+    pub fn parse(query: &Query, kind: &str) -> Result<WriteOptions, Error> {
+        let mut errors = Errors::new();
+        let manager = query.first("fieldManager").unwrap_or_default();
+        let force = query.flag("force");
+        if kind == "PatchOptions" {
+            check_manager(&mut errors, manager);
+        }
+        let dry_run = dry_run(query.all("dryRun"), &mut errors);
+        if kind != "PatchOptions" {
+            check_manager(&mut errors, manager);
+        }
+        let field_validation = match query.first("fieldValidation").unwrap_or_default() {
+            "" | "Warn" => FieldValidation::Warn,
+            "Ignore" => FieldValidation::Ignore,
+            "Strict" => FieldValidation::Strict,
+            other => {
+                let at = Path::new("fieldValidation");
+                errors.not_supported(&at, other, &["", "Ignore", "Strict", "Warn"]);
+                FieldValidation::Warn
+            }
+        };
+        if !errors.is_empty() {
+            return Err(Error::options(kind, errors));
+        }
+        Ok(WriteOptions { dry_run, field_validation, field_manager: manager.to_owned(), force })
+    }
+
+    /// Checks what only a patch can get wrong, once its type is known.
+    pub fn check_patch(&self, apply: bool) -> Result<(), Error> {
+        let mut errors = Errors::new();
+        if apply && self.field_manager.is_empty() {
+            errors.required(&Path::new("fieldManager"), "is required for apply patch");
+        }
+        if !apply && self.force.is_some() {
+            errors.forbidden(&Path::new("force"), "may not be specified for non-apply patch");
+        }
+        if errors.is_empty() { Ok(()) } else { Err(Error::options("PatchOptions", errors)) }
+    }
+}
+
+fn check_manager(errors: &mut Errors, manager: &str) {
+    let at = Path::new("fieldManager");
+    if manager.len() > 128 {
+        errors.too_long(&at, 128);
+    }
+    for (i, c) in manager.char_indices() {
+        if c.is_control() {
+            let why = format!("should only contain printable characters (invalid rune at {i})");
+            errors.invalid_str(&at, manager, &why);
+        }
+    }
+}
+
+fn dry_run<'a>(values: impl Iterator<Item = &'a str>, errors: &mut Errors) -> bool {
+    let values: Vec<&str> = values.collect();
+    if values.iter().any(|v| *v != "All") {
+        // Kubernetes shows the whole list as the value.
+        let shown = json!(values).to_string();
+        errors.not_supported_raw(&Path::new("dryRun"), &shown, &["All"]);
+    }
+    !values.is_empty()
+}
+
+impl DeleteOptions {
+    /// Reads the options from the query alone.
+    pub fn from_query(query: &Query) -> Result<DeleteOptions, Error> {
+        let mut body = serde_json::Map::new();
+        if let Some(period) = number(query, "gracePeriodSeconds")? {
+            body.insert("gracePeriodSeconds".into(), json!(period));
+        }
+        if let Some(policy) = query.first("propagationPolicy") {
+            body.insert("propagationPolicy".into(), json!(policy));
+        }
+        if let Some(orphan) = query.flag("orphanDependents") {
+            body.insert("orphanDependents".into(), json!(orphan));
+        }
+        let dry: Vec<&str> = query.all("dryRun").collect();
+        if !dry.is_empty() {
+            body.insert("dryRun".into(), json!(dry));
+        }
+        DeleteOptions::from_value(&Value::Object(body))
+    }
+
+    /// Reads the options from a decoded `DeleteOptions`.
+    pub fn from_value(body: &Value) -> Result<DeleteOptions, Error> {
+        let mut errors = Errors::new();
+        let orphan = body["orphanDependents"].as_bool();
+        let policy = body["propagationPolicy"].as_str();
+        if orphan.is_some() && policy.is_some() {
+            let why = "orphanDependents and deletionPropagation cannot be both set";
+            errors.invalid_str(&Path::new("propagationPolicy"), policy.unwrap_or_default(), why);
+        }
+        let propagation = match (policy, orphan) {
+            (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
+            (Some("Foreground"), _) => Some(Propagation::Foreground),
+            (Some("Background"), _) | (None, Some(false)) => Some(Propagation::Background),
+            (Some(other), _) => {
+                let known = ["Foreground", "Background", "Orphan", "nil"];
+                errors.not_supported(&Path::new("propagationPolicy"), other, &known);
+                None
+            }
+            (None, None) => None,
+        };
+        let asked = body["dryRun"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let dry_run = dry_run(asked.iter().filter_map(Value::as_str), &mut errors);
+        if !errors.is_empty() {
+            return Err(Error::options("DeleteOptions", errors));
+        }
+        let precondition = |name: &str| body["preconditions"][name].as_str().map(str::to_owned);
+        Ok(DeleteOptions {
+            dry_run,
+            grace_period: body["gracePeriodSeconds"].as_i64(),
+            propagation,
+            uid: precondition("uid"),
+            resource_version: precondition("resourceVersion"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(query: &str, watch: bool) -> Result<ListOptions, String> {
+        ListOptions::parse(&Query::parse(Some(query)), watch).map_err(|e| e.status().message)
+    }
+
+    #[test]
+    fn versions_mean_what_kubernetes_says_they_mean() {
+        for (query, want) in [
+            ("", Version::Latest),
+            ("resourceVersion=0", Version::Any),
+            ("resourceVersion=7", Version::NotOlderThan(7)),
+            ("resourceVersion=7&limit=1", Version::Exact(7)),
+            ("resourceVersion=7&resourceVersionMatch=Exact", Version::Exact(7)),
+            (
+                "resourceVersion=7&limit=1&resourceVersionMatch=NotOlderThan",
+                Version::NotOlderThan(7),
+            ),
+        ] {
+            assert_eq!(list(query, false).unwrap().version, want, "{query}");
+        }
+    }
+
+    #[test]
+    fn bad_options_are_told_in_kubernetes_words() {
+        for (query, watch, words) in [
+            (
+                "resourceVersionMatch=Exact",
+                false,
+                "is forbidden unless resourceVersion is provided",
+            ),
+            ("resourceVersion=0&resourceVersionMatch=Exact", false, "\"exact\" is forbidden for"),
+            ("sendInitialEvents=1", false, "sendInitialEvents is forbidden for list"),
+            ("sendInitialEvents=1", true, "requires setting resourceVersionMatch to NotOlderThan"),
+            ("resourceVersionMatch=NotOlderThan", true, "forbidden for watch unless"),
+            ("resourceVersion=x", false, "parsing \"x\": invalid syntax"),
+            ("limit=x", false, "invalid syntax"),
+        ] {
+            let error = list(query, watch).unwrap_err();
+            assert!(error.contains(words), "{query}: {error}");
+        }
+    }
+
+    #[test]
+    fn dry_run_is_all_or_nothing() {
+        let query = Query::parse(Some("dryRun=Some"));
+        let error = WriteOptions::parse(&query, "CreateOptions").unwrap_err().status();
+        assert_eq!(
+            error.message,
+            "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Some\"]: supported values: \"All\""
+        );
+        let query = Query::parse(Some("dryRun=All"));
+        assert!(WriteOptions::parse(&query, "CreateOptions").unwrap().dry_run);
+    }
+}

@@ -1,0 +1,64 @@
+//! The query string, decoded once.
+
+use percent_encoding::percent_decode_str;
+
+/// The decoded pairs of a query string, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Decodes a raw query. A pair that is no UTF-8 is dropped; a broken escape stays as it is.
+    pub fn parse(raw: Option<&str>) -> Query {
+        let pairs = raw.unwrap_or_default().split('&').filter(|p| !p.is_empty());
+        Query(pairs.filter_map(pair).collect())
+    }
+
+    /// The first value under `name`.
+    pub fn first(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+    }
+
+    /// All values under `name`.
+    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(n, _)| n == name).map(|(_, v)| v.as_str())
+    }
+
+    /// The flag under `name` as Kubernetes reads it: absent, `0` and `false` are false, anything
+    /// else, even nothing, is true. `None` when it is absent.
+    pub fn flag(&self, name: &str) -> Option<bool> {
+        self.first(name).map(|v| v != "0" && !v.eq_ignore_ascii_case("false"))
+    }
+}
+
+fn pair(raw: &str) -> Option<(String, String)> {
+    let (name, value) = raw.split_once('=').unwrap_or((raw, ""));
+    Some((decode(name)?, decode(value)?))
+}
+
+fn decode(raw: &str) -> Option<String> {
+    if !raw.bytes().any(|b| b == b'%' || b == b'+') {
+        return Some(raw.to_owned());
+    }
+    let spaced = raw.replace('+', " ");
+    percent_decode_str(&spaced).decode_utf8().ok().map(|text| text.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_read_as_kubernetes_reads_them() {
+        let query = Query::parse(Some("a=1&b=True&c=false&d=0&e=FALSE&f&g="));
+        let read: Vec<_> = "abcdefgh".chars().map(|c| query.flag(&c.to_string())).collect();
+        let (yes, no) = (Some(true), Some(false));
+        assert_eq!(read, [yes, yes, no, no, no, yes, yes, None]);
+    }
+
+    #[test]
+    fn values_are_decoded() {
+        let query = Query::parse(Some("l=a%3Db%2Cc+d&x=%zz&l=2"));
+        assert_eq!(query.first("l"), Some("a=b,c d"));
+        assert_eq!(query.all("l").count(), 2);
+    }
+}

@@ -1,0 +1,89 @@
+//! Which objects of a collection a list, watch or deletecollection is about.
+
+use windlass_api::selector::{fields, labels};
+
+use super::options::ListOptions;
+use crate::error::Error;
+use crate::object::Object;
+use crate::registry::kind::{Kind, Scope};
+
+/// The scope and selectors of a request on a collection.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// `namespace/`, or empty for all.
+    pub scope: String,
+    labels: labels::Selector,
+    fields: Vec<FieldTest>,
+}
+
+#[derive(Clone, Debug)]
+struct FieldTest {
+    of: FieldOf,
+    value: String,
+    equal: bool,
+}
+
+#[derive(Clone, Debug)]
+enum FieldOf {
+    Name,
+    Namespace,
+    /// The place in [`Kind::selectable`].
+    Indexed(usize),
+}
+
+impl Selection {
+    /// Reads the selectors; unknown fields and bad syntax are 400.
+    pub fn parse(kind: &Kind, namespace: &str, options: &ListOptions) -> Result<Self, Error> {
+        let bad = |e: String| Error::BadRequest(e);
+        let labels =
+            labels::Selector::parse(&options.label_selector).map_err(|e| bad(e.to_string()))?;
+        let parsed =
+            fields::Selector::parse(&options.field_selector).map_err(|e| bad(e.to_string()))?;
+        let mut fields = Vec::new();
+        for term in parsed.requirements() {
+            let of = field_of(kind, &term.field).ok_or_else(|| {
+                Error::BadRequest(format!("field label not supported: {}", term.field))
+            })?;
+            fields.push(FieldTest { of, value: term.value.clone(), equal: term.equal });
+        }
+        let scope = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
+        Ok(Selection { scope, labels, fields })
+    }
+
+    /// Whether an object is meant. The scope is checked too.
+    pub fn matches(&self, object: &Object) -> bool {
+        (self.scope.is_empty() || object.key.starts_with(&self.scope))
+            && self.labels.matches(|key| object.label(key))
+            && self.fields.iter().all(|test| test.holds(object))
+    }
+
+    /// Whether every object of the scope is meant.
+    pub fn is_everything(&self) -> bool {
+        self.fields.is_empty() && self.labels.is_everything()
+    }
+
+    /// The one name that can match, if a selector pins it.
+    pub fn pinned_name(&self) -> Option<&str> {
+        let pinned = self.fields.iter().find(|t| t.equal && matches!(t.of, FieldOf::Name));
+        pinned.map(|t| t.value.as_str())
+    }
+}
+
+impl FieldTest {
+    fn holds(&self, object: &Object) -> bool {
+        let actual = match self.of {
+            FieldOf::Name => object.name(),
+            FieldOf::Namespace => object.namespace(),
+            FieldOf::Indexed(i) => object.fields.get(i).map_or("", |v| v),
+        };
+        (actual == self.value) == self.equal
+    }
+}
+
+fn field_of(kind: &Kind, label: &str) -> Option<FieldOf> {
+    match label {
+        "metadata.name" => Some(FieldOf::Name),
+        "metadata.namespace" if kind.scope == Scope::Namespaced => Some(FieldOf::Namespace),
+        _ => kind.selectable.iter().position(|s| s.label == label).map(FieldOf::Indexed),
+    }
+}

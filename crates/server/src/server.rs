@@ -1,0 +1,148 @@
+//! The server's state, shared by all requests.
+
+use std::sync::Arc;
+
+use http::Request;
+use http::header::USER_AGENT;
+use http_body_util::Full;
+use time::OffsetDateTime;
+use tokio::sync::watch;
+use tower::ServiceExt as _;
+use windlass_store::Store;
+
+use crate::cache::Caches;
+use crate::chain::authn::Authenticator;
+use crate::local::Local;
+use crate::metrics::{Metrics, Source, storage_source};
+use crate::registry::Registry;
+use crate::registry::kind::Kind;
+use crate::tokens::TokenSigner;
+use crate::user::{MASTERS, User};
+
+/// Everything a request needs.
+pub struct Server {
+    /// Where objects are durable.
+    pub store: Arc<dyn Store>,
+    /// Where they are read from.
+    pub caches: Arc<Caches>,
+    /// Which kinds there are.
+    pub registry: Registry,
+    /// Who calls.
+    pub authenticator: Authenticator,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// The wall clock.
+    pub clock: Clock,
+    /// Signs service-account tokens.
+    pub tokens: Option<TokenSigner>,
+    /// Turns true when the server goes down; watches end then.
+    pub shutdown: watch::Receiver<bool>,
+}
+
+/// Reads the time; an argument so that tests can set it.
+pub type Clock = Arc<dyn Fn() -> OffsetDateTime + Send + Sync>;
+
+/// The machine's own clock.
+pub fn system_clock() -> Clock {
+    Arc::new(OffsetDateTime::now_utc)
+}
+
+/// What a server is made of.
+pub struct Setup {
+    /// Where objects are durable.
+    pub store: Arc<dyn Store>,
+    /// Which kinds there are.
+    pub kinds: &'static [&'static Kind],
+    /// Who may call.
+    pub authenticator: Authenticator,
+    /// Signs service-account tokens.
+    pub tokens: Option<TokenSigner>,
+    /// The wall clock.
+    pub clock: Clock,
+    /// Turns true when the server goes down.
+    pub shutdown: watch::Receiver<bool>,
+    /// Metrics of other parts of the process.
+    pub metrics: Vec<Source>,
+}
+
+/// Makes a server that is ready to answer: its caches are filled, and the namespaces that parts
+/// of the system live in exist.
+pub async fn start(setup: Setup) -> Result<Arc<Server>, windlass_store::Error> {
+    let Setup { store, kinds, authenticator, tokens, clock, shutdown, mut metrics } = setup;
+    let caches = Arc::new(Caches::new(kinds));
+    attach(&store, &caches).await?;
+    metrics.push(storage_source(caches.clone(), kinds.to_vec()));
+    let server = Arc::new(Server {
+        store,
+        caches,
+        registry: Registry::new(kinds),
+        authenticator,
+        metrics: Metrics::new(metrics),
+        clock,
+        tokens,
+        shutdown,
+    });
+    namespaces(&server).await;
+    Ok(server)
+}
+
+/// The namespaces every Kubernetes has.
+const NAMESPACES: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
+
+async fn namespaces(server: &Arc<Server>) {
+    let Some((kind, _)) = server.registry.by_path("", "v1", "namespaces") else { return };
+    let cache = server.caches.of(kind);
+    for name in NAMESPACES.iter().filter(|n| cache.is_none_or(|c| c.get(n).is_none())) {
+        let body = format!(
+            "{{\"apiVersion\":\"v1\",\"kind\":\"Namespace\",\"metadata\":{{\"name\":\"{name}\"}}}}"
+        );
+        let request = Request::post("/api/v1/namespaces")
+            .header(USER_AGENT, "windlass")
+            .body(Full::from(body));
+        let Ok(request) = request else { continue };
+        let owner = User::authenticated("system:apiserver", "", vec![MASTERS.into()]);
+        let response = Local::new(server.clone(), owner).oneshot(request).await;
+        if let Ok(response) = response
+            && !response.status().is_success()
+        {
+            tracing::error!(name, code = response.status().as_u16(), "a namespace was not made");
+        }
+    }
+}
+
+/// How many changes of the past are read back at a start, so that watches go on across it.
+const REMEMBERED: usize = 10_000;
+
+/// Fills caches from the store and keeps them up to date from then on.
+pub async fn attach(
+    store: &Arc<dyn Store>,
+    caches: &Arc<Caches>,
+) -> Result<(), windlass_store::Error> {
+    let mut after: Option<String> = None;
+    let mut revision = None;
+    loop {
+        let range = windlass_store::Range {
+            prefix: String::new(),
+            after: after.take(),
+            limit: Some(5_000),
+            at: revision,
+        };
+        let page = store.range(range).await?;
+        for (key, stored) in &page.items {
+            caches.load(key, stored.revision, &stored.value);
+        }
+        revision = Some(page.revision);
+        match page.items.last() {
+            Some((key, _)) if page.more => after = Some(key.clone()),
+            _ => break,
+        }
+    }
+    let revision = revision.unwrap_or_default();
+    let floor = store.floor().max(revision.saturating_sub(REMEMBERED as u64));
+    caches.loaded(revision, floor);
+    let past = store.history(floor, REMEMBERED).await?;
+    let past: Vec<_> = past.into_iter().take_while(|e| e.revision <= revision).collect();
+    caches.remember(&past);
+    let feed = caches.clone();
+    store.follow(revision, Box::new(move |events| feed.apply(events)))
+}

@@ -1,0 +1,47 @@
+//! Service-account tokens: JWTs that say whose they are, for whom, and until when.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+use windlass_pki::{JwsAlgorithm, PrivateKey};
+
+/// Signs service-account tokens.
+pub struct TokenSigner {
+    key: PrivateKey,
+    algorithm: JwsAlgorithm,
+    key_id: String,
+    issuer: String,
+}
+
+/// A key that cannot sign tokens.
+#[derive(Debug, thiserror::Error)]
+#[error("the service-account key cannot sign tokens: {0}")]
+pub struct BadKey(String);
+
+impl TokenSigner {
+    /// Signs with `key`, in the name of `issuer`.
+    pub fn new(key: PrivateKey, issuer: &str) -> Result<TokenSigner, BadKey> {
+        let algorithm = key
+            .jws_algorithm()
+            .ok_or_else(|| BadKey("no JWT algorithm uses a key of this type".into()))?;
+        let digest =
+            aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, key.public_key().as_der());
+        let key_id = URL_SAFE_NO_PAD.encode(digest.as_ref());
+        Ok(TokenSigner { key, algorithm, key_id, issuer: issuer.to_owned() })
+    }
+
+    /// Who the tokens say issued them; also the default audience.
+    pub fn issuer(&self) -> &str {
+        &self.issuer
+    }
+
+    /// Signs claims; the issuer is added.
+    pub fn sign(&self, mut claims: Value) -> Result<String, BadKey> {
+        claims["iss"] = json!(self.issuer);
+        let header = json!({"alg": self.algorithm.name(), "kid": self.key_id});
+        let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let message = format!("{}.{}", part(&header), part(&claims));
+        let signature = self.key.sign_jws(message.as_bytes()).map_err(|e| BadKey(e.to_string()))?;
+        Ok(format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature)))
+    }
+}

@@ -1,0 +1,48 @@
+//! Who calls.
+
+use std::collections::BTreeMap;
+
+/// An authenticated (or anonymous) caller.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct User {
+    /// `system:node:n`, `alice`, …
+    pub name: String,
+    /// Stable across renames; may be empty.
+    pub uid: String,
+    /// Groups, with `system:authenticated` or `system:unauthenticated` among them.
+    pub groups: Vec<String>,
+    /// More facts of the authenticator (`authentication.kubernetes.io/credential-id`).
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// The group of everybody who proved who they are.
+pub const AUTHENTICATED: &str = "system:authenticated";
+/// The group of everybody else.
+pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// The group that may do everything.
+pub const MASTERS: &str = "system:masters";
+
+impl User {
+    /// A caller who proved to be `name`, in `groups` and in [`AUTHENTICATED`].
+    pub fn authenticated(name: &str, uid: &str, groups: Vec<String>) -> User {
+        let mut groups = groups;
+        if !groups.iter().any(|g| g == AUTHENTICATED) {
+            groups.push(AUTHENTICATED.into());
+        }
+        User { name: name.into(), uid: uid.into(), groups, extra: BTreeMap::new() }
+    }
+
+    /// A caller who did not say who they are.
+    pub fn anonymous() -> User {
+        User {
+            name: "system:anonymous".into(),
+            groups: vec![UNAUTHENTICATED.into()],
+            ..User::default()
+        }
+    }
+
+    /// Whether the caller is in `group`.
+    pub fn is_in(&self, group: &str) -> bool {
+        self.groups.iter().any(|g| g == group)
+    }
+}

@@ -1,0 +1,88 @@
+//! What can be done with a resource, one file a verb.
+
+pub mod create;
+pub mod decode;
+pub mod delete;
+pub mod get;
+pub mod list;
+pub mod patch;
+pub mod token;
+pub mod update;
+pub mod watch;
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use time::OffsetDateTime;
+
+use crate::cache::KindCache;
+use crate::error::{Error, Subject};
+use crate::registry::kind::{Kind, Scope, Served};
+use crate::request::info::ResourcePath;
+use crate::request::query::Query;
+use crate::server::Server;
+use crate::user::User;
+
+/// A request on a resource, after authorization and routing.
+pub struct Call<'a> {
+    /// The server it came to.
+    pub server: &'a Arc<Server>,
+    /// The kind it is about.
+    pub kind: &'static Kind,
+    /// In which version.
+    pub served: &'static Served,
+    /// The parts of the path.
+    pub path: &'a ResourcePath,
+    /// The query.
+    pub query: &'a Query,
+    /// The headers.
+    pub headers: &'a HeaderMap,
+    /// Who asks.
+    pub user: &'a Arc<User>,
+    /// When it came.
+    pub now: OffsetDateTime,
+}
+
+impl Call<'_> {
+    /// The cache of the kind.
+    pub fn cache(&self) -> Result<&Arc<KindCache>, Error> {
+        let cache = self.server.caches.of(self.kind);
+        cache.ok_or_else(|| Error::Internal(format!("{} has no cache", self.kind.plural)))
+    }
+
+    /// `namespace/name`, or `name` at cluster scope.
+    pub fn key(&self, name: &str) -> String {
+        match self.kind.scope {
+            Scope::Cluster => name.to_owned(),
+            Scope::Namespaced => format!("{}/{name}", self.path.namespace),
+        }
+    }
+
+    /// The object `name`, for errors.
+    pub fn subject(&self, name: &str) -> Subject {
+        Subject::new(self.served.group, self.kind.plural, name)
+    }
+
+    /// 422 about an object of the kind.
+    pub fn invalid(&self, name: &str, errors: windlass_api::field::Errors) -> Error {
+        Error::Invalid {
+            group: self.served.group.into(),
+            kind: self.kind.name.into(),
+            name: name.into(),
+            errors,
+        }
+    }
+
+    /// The name that managedFields record for this caller.
+    pub fn manager(&self, asked: &str) -> String {
+        if !asked.is_empty() {
+            return asked.to_owned();
+        }
+        let agent = self.headers.get(http::header::USER_AGENT);
+        let agent = agent.and_then(|v| v.to_str().ok()).unwrap_or_default();
+        let product = agent.split('/').next().unwrap_or_default();
+        let printable = product.chars().filter(|c| !c.is_control()).take(128);
+        let name: String = printable.collect();
+        if name.is_empty() { "unknown".into() } else { name }
+    }
+}

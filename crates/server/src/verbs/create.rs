@@ -1,0 +1,256 @@
+//! POST: a new object.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rand::Rng as _;
+use serde_json::{Map, Value, json};
+use windlass_api::field::Errors;
+use windlass_api::meta::{self, Meta};
+use windlass_api::timestamp;
+use windlass_store::{Change, Expect, Write};
+
+use super::Call;
+use super::decode::{self, Draft, Expected};
+use super::update::{record, store_error};
+use crate::cache::store_key;
+use crate::chain::admission::{self, Operation};
+use crate::error::Error;
+use crate::limits;
+use crate::object::{Object, encode};
+use crate::registry::kind::Scope;
+use crate::request::options::{FieldValidation, WriteOptions};
+
+/// What a write came to.
+pub struct Written {
+    /// The object as it is now (or would be).
+    pub object: Arc<Object>,
+    /// Whether it is new.
+    pub created: bool,
+    /// For the `Warning` headers.
+    pub warnings: Vec<String>,
+}
+
+/// Creates the object in the body.
+pub async fn create(call: &Call<'_>, body: &Bytes) -> Result<Written, Error> {
+    let options = WriteOptions::parse(call.query, "CreateOptions")?;
+    let expected = Expected::object(call.kind, call.served);
+    let Draft { value, warnings } = decode::object(call, expected, body, options.field_validation)?;
+    create_value(call, value, warnings, &options).await
+}
+
+/// Creates an object that is decoded already, in the version of the call.
+pub async fn create_value(
+    call: &Call<'_>,
+    value: Value,
+    warnings: Vec<String>,
+    options: &WriteOptions,
+) -> Result<Written, Error> {
+    let mut value = stored_form(call, value);
+    place(call, &mut value)?;
+    disown(&mut value)?;
+    record(call, None, &mut value, &call.manager(&options.field_manager));
+    finish(call, value, warnings, options).await
+}
+
+/// Creates an object that server-side apply put together, with the managedFields it made.
+pub async fn create_applied(
+    call: &Call<'_>,
+    value: Value,
+    warnings: Vec<String>,
+    options: &WriteOptions,
+) -> Result<Written, Error> {
+    let managed = value["metadata"].get("managedFields").cloned();
+    let stored = Expected::object(call.kind, call.kind.stored());
+    let normal = decode::in_normal_form(stored, value, Vec::new(), FieldValidation::Ignore)?;
+    let mut value = normal.value;
+    (call.kind.defaults)(&mut value);
+    place(call, &mut value)?;
+    disown(&mut value)?;
+    metadata(&mut value).insert("name".into(), json!(call.path.name));
+    if let Some(managed) = managed {
+        metadata(&mut value).insert("managedFields".into(), managed);
+    }
+    finish(call, value, warnings, options).await
+}
+
+/// Takes away what a client cannot say of a new object.
+fn disown(value: &mut Value) -> Result<(), Error> {
+    if !Meta::of(value).resource_version().is_empty() {
+        let text = "resourceVersion should not be set on objects to be created";
+        return Err(Error::Unclassified(text.into()));
+    }
+    for owned in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"] {
+        metadata(value).remove(owned);
+    }
+    Ok(())
+}
+
+async fn finish(
+    call: &Call<'_>,
+    mut value: Value,
+    warnings: Vec<String>,
+    options: &WriteOptions,
+) -> Result<Written, Error> {
+    admission::mutate(call, Operation::Create, &mut value)?;
+    let metadata = self::metadata(&mut value);
+    metadata.insert("uid".into(), json!(uuid::Uuid::new_v4().to_string()));
+    metadata.insert("creationTimestamp".into(), json!(timestamp::format(call.now)));
+    metadata.remove("generation");
+    if call.kind.generation {
+        metadata.insert("generation".into(), json!(1));
+    }
+    (call.kind.prepare_create)(&mut value);
+    let generated =
+        Meta::of(&value).name().is_empty() && !Meta::of(&value).generate_name().is_empty();
+    for attempt in 0..=limits::NAME_RETRIES {
+        if generated {
+            let name = generate_name(Meta::of(&value).generate_name());
+            self::metadata(&mut value).insert("name".into(), json!(name));
+        }
+        if attempt == 0 {
+            validate(call, &value)?;
+            admission::validate(call, Operation::Create, None, &value)?;
+        }
+        match insert(call, &value, options.dry_run).await {
+            Err(Error::AlreadyExists { .. }) if generated && attempt < limits::NAME_RETRIES => {}
+            Err(Error::AlreadyExists { subject, deleting, .. }) => {
+                return Err(Error::AlreadyExists { subject, deleting, generated });
+            }
+            Err(other) => return Err(other),
+            Ok(object) => return Ok(Written { object, created: true, warnings }),
+        }
+    }
+    Err(Error::Internal("generated names ran out without an answer".into()))
+}
+
+/// Turns an object of the served version into the stored one and fills in defaults. It keeps the
+/// `apiVersion` it came with: some rules differ by it, and what is stored says the stored one anyway.
+pub fn stored_form(call: &Call<'_>, value: Value) -> Value {
+    let mut value = match call.served.convert {
+        Some(convert) => (convert.to_stored)(value),
+        None => value,
+    };
+    (call.kind.defaults)(&mut value);
+    value
+}
+
+/// The metadata of an object, made if it is not there.
+pub fn metadata(value: &mut Value) -> &mut Map<String, Value> {
+    if !value["metadata"].is_object() {
+        value["metadata"] = json!({});
+    }
+    match &mut value["metadata"] {
+        Value::Object(map) => map,
+        _ => unreachable!("it was made an object above"),
+    }
+}
+
+/// Puts the object into the namespace of the path; a namespace of its own must be that one.
+fn place(call: &Call<'_>, value: &mut Value) -> Result<(), Error> {
+    let own = Meta::of(value).namespace().to_owned();
+    match call.kind.scope {
+        Scope::Cluster => {
+            metadata(value).remove("namespace");
+        }
+        Scope::Namespaced if own.is_empty() => {
+            metadata(value).insert("namespace".into(), json!(call.path.namespace));
+        }
+        Scope::Namespaced if own == call.path.namespace => {}
+        Scope::Namespaced => {
+            let text = "the namespace of the provided object does not match the namespace sent on the request";
+            return Err(Error::BadRequest(text.into()));
+        }
+    }
+    Ok(())
+}
+
+fn validate(call: &Call<'_>, value: &Value) -> Result<(), Error> {
+    let mut errors = Errors::new();
+    let namespaced = call.kind.scope == Scope::Namespaced;
+    meta::validate_object_meta(&value["metadata"], namespaced, call.kind.name_rule, &mut errors);
+    (call.kind.validate_create)(value, &mut errors);
+    if errors.is_empty() { Ok(()) } else { Err(call.invalid(Meta::of(value).name(), errors)) }
+}
+
+async fn insert(call: &Call<'_>, value: &Value, dry_run: bool) -> Result<Arc<Object>, Error> {
+    let name = Meta::of(value).name();
+    let key = call.key(name);
+    let stored = encode(call.kind.name, &call.kind.stored().api_version(), value, false);
+    check_size(&stored)?;
+    let exists = || {
+        let deleting = call.cache().ok().and_then(|c| c.get(&key));
+        let deleting = deleting.is_some_and(|o| Meta::of(&o.stored_value()).is_deleting());
+        Error::AlreadyExists { subject: call.subject(name), deleting, generated: false }
+    };
+    if dry_run {
+        if call.cache()?.get(&key).is_some() {
+            return Err(exists());
+        }
+        let object = Object::unversioned(call.kind, &key, &stored);
+        return object.map(Arc::new).map_err(|e| Error::Internal(e.to_string()));
+    }
+    let write = Write {
+        key: store_key(call.kind, &key),
+        expect: Expect::Absent,
+        change: Change::Put(stored.clone().into()),
+    };
+    match call.server.store.commit(write).await {
+        Ok(done) => committed(call, &key, done.revision, &stored),
+        Err(windlass_store::Error::Conflict { .. }) => Err(exists()),
+        Err(other) => Err(store_error(other)),
+    }
+}
+
+/// The object that a commit made: from the cache unless it has moved on already.
+pub fn committed(
+    call: &Call<'_>,
+    key: &str,
+    revision: u64,
+    stored: &[u8],
+) -> Result<Arc<Object>, Error> {
+    match call.cache()?.get(key) {
+        Some(object) if object.revision == revision => Ok(object),
+        _ => Object::new(call.kind, key, revision, stored)
+            .map(Arc::new)
+            .map_err(|e| Error::Internal(e.to_string())),
+    }
+}
+
+/// Refuses what Kubernetes on etcd could not store either.
+pub fn check_size(stored: &[u8]) -> Result<(), Error> {
+    if stored.len() > limits::OBJECT {
+        let text = format!("etcdserver: request is too large ({} bytes)", stored.len());
+        return Err(Error::TooLarge(text));
+    }
+    Ok(())
+}
+
+/// The characters of generated names: no vowels, nothing that looks like something else.
+const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+const SUFFIX: usize = 5;
+const LONGEST: usize = 63;
+
+fn generate_name(base: &str) -> String {
+    let mut end = base.len().min(LONGEST - SUFFIX);
+    while !base.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut random = rand::rng();
+    let suffix = (0..SUFFIX).map(|_| ALPHABET[random.random_range(0..ALPHABET.len())] as char);
+    base[..end].chars().chain(suffix).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generated_names_keep_58_bytes_of_the_base() {
+        let name = generate_name(&"a".repeat(100));
+        assert_eq!(name.len(), 63);
+        assert!(name.bytes().skip(58).all(|b| ALPHABET.contains(&b)));
+        assert!(generate_name("x-").starts_with("x-"));
+        assert_eq!(generate_name(&"é".repeat(40)).chars().filter(|c| *c == 'é').count(), 29);
+    }
+}

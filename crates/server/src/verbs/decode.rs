@@ -1,0 +1,250 @@
+//! From a request body to an object in the stored form, with everything odd about it told.
+
+use serde_json::Value;
+use windlass_api::decode::{self, DecodeError};
+use windlass_api::field::{Errors, Path, quote};
+use windlass_api::normal::normalise;
+use windlass_api::schema::{Schema, TypeId};
+
+use super::Call;
+use crate::error::Error;
+use crate::registry::kind::{Kind, Served};
+use crate::request::negotiate::{Input, input};
+use crate::request::options::FieldValidation;
+
+/// What an endpoint expects in a body.
+#[derive(Clone, Copy)]
+pub struct Expected {
+    /// Empty for the core group.
+    pub group: &'static str,
+    /// `v1`.
+    pub version: &'static str,
+    /// `Pod`.
+    pub kind: &'static str,
+    /// Its type in the schema.
+    pub type_name: &'static str,
+}
+
+/// A body that was read.
+pub struct Draft {
+    /// In normal form, in the version it came in.
+    pub value: Value,
+    /// For the `Warning` headers.
+    pub warnings: Vec<String>,
+}
+
+impl Expected {
+    /// What the endpoint of a kind in a version expects.
+    pub fn object(kind: &Kind, served: &Served) -> Expected {
+        Expected {
+            group: served.group,
+            version: served.version,
+            kind: kind.name,
+            type_name: served.type_name,
+        }
+    }
+
+    fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    fn type_id(&self) -> Result<TypeId, Error> {
+        let id = Schema::get().lookup(self.type_name);
+        id.ok_or_else(|| Error::Internal(format!("no schema for {}", self.type_name)))
+    }
+}
+
+/// Reads an object of the expected kind.
+pub fn object(
+    call: &Call<'_>,
+    expected: Expected,
+    body: &[u8],
+    validation: FieldValidation,
+) -> Result<Draft, Error> {
+    let (value, duplicates) = match input(call.headers)? {
+        Input::Json => parsed(decode::json(body), expected, body)?,
+        Input::Yaml => parsed(decode::yaml(body), expected, body)?,
+        Input::Protobuf => (protobuf(call, expected, body)?, Vec::new()),
+    };
+    let value = typed(call, expected, value, body)?;
+    in_normal_form(expected, value, duplicates, validation)
+}
+
+/// Reads an object of the expected kind whatever version it says it has, as `DeleteOptions` come in
+/// the version of the object they delete.
+pub fn any_version(
+    call: &Call<'_>,
+    expected: Expected,
+    body: &[u8],
+    validation: FieldValidation,
+) -> Result<Draft, Error> {
+    let (mut value, duplicates) = match input(call.headers)? {
+        Input::Json => parsed(decode::json(body), expected, body)?,
+        Input::Yaml => parsed(decode::yaml(body), expected, body)?,
+        Input::Protobuf => (protobuf(call, expected, body)?, Vec::new()),
+    };
+    if let Some(map) = value.as_object_mut() {
+        map.remove("apiVersion");
+    }
+    let value = typed(call, expected, value, body)?;
+    in_normal_form(expected, value, duplicates, validation)
+}
+
+/// Brings a decoded object into normal form and deals with what the schema does not know.
+pub fn in_normal_form(
+    expected: Expected,
+    value: Value,
+    duplicates: Vec<String>,
+    validation: FieldValidation,
+) -> Result<Draft, Error> {
+    let normal = normalise(Schema::get(), expected.type_id()?, value).map_err(|e| {
+        cannot_be_handled(expected, expected.kind, expected.version, &e.to_string())
+    })?;
+    let oddities = oddities(duplicates, normal.unknown);
+    match validation {
+        FieldValidation::Strict if !oddities.is_empty() => {
+            let why = format!("strict decoding error: {}", oddities.join(", "));
+            Err(cannot_be_handled(expected, expected.kind, expected.version, &why))
+        }
+        FieldValidation::Warn => Ok(Draft { value: normal.value, warnings: oddities }),
+        _ => Ok(Draft { value: normal.value, warnings: Vec::new() }),
+    }
+}
+
+/// As [`in_normal_form`], for the result of a patch: there Kubernetes calls a strict failure invalid.
+pub fn patched_in_normal_form(
+    expected: Expected,
+    value: Value,
+    duplicates: Vec<String>,
+    validation: FieldValidation,
+    patch: &[u8],
+) -> Result<Draft, Error> {
+    let lenient = match validation {
+        FieldValidation::Ignore => FieldValidation::Ignore,
+        _ => FieldValidation::Warn,
+    };
+    let draft = in_normal_form(expected, value, duplicates, lenient)?;
+    if validation == FieldValidation::Strict && !draft.warnings.is_empty() {
+        let mut errors = Errors::new();
+        let why = format!("strict decoding error: {}", draft.warnings.join(", "));
+        errors.invalid_str(&Path::new("patch"), &String::from_utf8_lossy(patch), &why);
+        let (group, kind, name) = (String::new(), String::new(), String::new());
+        return Err(Error::Invalid { group, kind, name, errors });
+    }
+    Ok(draft)
+}
+
+fn oddities(duplicates: Vec<String>, unknown: Vec<String>) -> Vec<String> {
+    let duplicate = duplicates.iter().map(|p| format!("duplicate field {}", quote(p)));
+    duplicate.chain(unknown.iter().map(|p| format!("unknown field {}", quote(p)))).collect()
+}
+
+fn parsed(
+    result: Result<decode::Decoded, DecodeError>,
+    expected: Expected,
+    body: &[u8],
+) -> Result<(Value, Vec<String>), Error> {
+    match result {
+        Ok(decoded) => Ok((decoded.value, decoded.duplicates)),
+        Err(error) => Err(unrecognized(expected, &error.to_string(), body)),
+    }
+}
+
+fn protobuf(call: &Call<'_>, expected: Expected, body: &[u8]) -> Result<Value, Error> {
+    let resolve = |api_version: &str, kind: &str| {
+        if kind == expected.kind || kind.is_empty() {
+            return expected.type_id().ok();
+        }
+        let (kind, served) = call.server.registry.by_kind(api_version, kind)?;
+        Schema::get().lookup(Expected::object(kind, served).type_name)
+    };
+    decode::protobuf(Schema::get(), body, resolve).map_err(|error| match error {
+        DecodeError::UnknownKind { api_version, kind } => {
+            unregistered(expected, &api_version, &kind)
+        }
+        other => unrecognized(expected, &other.to_string(), body),
+    })
+}
+
+/// Checks what the object says it is; what it does not say is what the path says.
+fn typed(
+    call: &Call<'_>,
+    expected: Expected,
+    mut value: Value,
+    body: &[u8],
+) -> Result<Value, Error> {
+    let Some(map) = value.as_object_mut() else {
+        return Err(unrecognized(expected, "the body is no object", body));
+    };
+    let text = |name: &str| match map.get(name) {
+        None | Some(Value::Null) => Ok(String::new()),
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(_) => Err(unrecognized(
+            expected,
+            &format!(
+                "couldn't get version/kind; json parse error: json: cannot unmarshal into Go struct field .{name} of type string"
+            ),
+            body,
+        )),
+    };
+    let (kind, api_version) = (text("kind")?, text("apiVersion")?);
+    let kind = if kind.is_empty() { expected.kind.to_owned() } else { kind };
+    let wanted = expected.api_version();
+    let api_version = if api_version.is_empty() { wanted.clone() } else { api_version };
+    let version = api_version.rsplit('/').next().unwrap_or_default().to_owned();
+    if kind != expected.kind {
+        return Err(match call.server.registry.by_kind(&api_version, &kind) {
+            Some(_) => {
+                let internal = expected.group.split('.').next().filter(|g| !g.is_empty());
+                let why = format!(
+                    "converting ({version}.{kind}) to ({}.{}): unknown conversion",
+                    internal.unwrap_or("core"),
+                    expected.kind
+                );
+                cannot_be_handled(expected, &kind, &version, &why)
+            }
+            None => unregistered(expected, &api_version, &kind),
+        });
+    }
+    if api_version != wanted {
+        if call.server.registry.by_kind(&api_version, &kind).is_none() {
+            return Err(unregistered(expected, &api_version, &kind));
+        }
+        return Err(Error::BadRequest(format!(
+            "the API version in the data ({api_version}) does not match the expected API version ({wanted})"
+        )));
+    }
+    map.insert("kind".into(), kind.into());
+    map.insert("apiVersion".into(), api_version.into());
+    Ok(value)
+}
+
+fn unrecognized(expected: Expected, why: &str, body: &[u8]) -> Error {
+    Error::BadRequest(format!(
+        "the object provided is unrecognized (must be of type {}): {why} ({})",
+        expected.kind,
+        decode::summary(body)
+    ))
+}
+
+fn cannot_be_handled(expected: Expected, kind: &str, version: &str, why: &str) -> Error {
+    Error::BadRequest(format!(
+        "{kind} in version {} cannot be handled as a {}: {why}",
+        quote(version),
+        expected.kind
+    ))
+}
+
+fn unregistered(expected: Expected, api_version: &str, kind: &str) -> Error {
+    let version = api_version.rsplit('/').next().unwrap_or_default();
+    let why = format!(
+        "no kind {} is registered for version {} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+        quote(kind),
+        quote(api_version)
+    );
+    cannot_be_handled(expected, kind, version, &why)
+}

@@ -1,0 +1,193 @@
+//! DELETE: an object, at once or when its finalizers are done; and whole collections.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use time::Duration;
+use windlass_api::meta::Meta;
+use windlass_api::timestamp;
+use windlass_store::{Change, Expect, Write};
+
+use super::create::metadata;
+use super::decode::{self, Expected};
+use super::list::{self, List};
+use super::update::{kind_subject, modified, store, store_error};
+use super::{Call, update};
+use crate::cache::store_key;
+use crate::chain::admission::{self, Operation};
+use crate::error::Error;
+use crate::limits;
+use crate::object::{Object, encode};
+use crate::request::info::ResourcePath;
+use crate::request::options::{DeleteOptions, FieldValidation, ListOptions, Propagation};
+
+/// What a deletion came to.
+pub enum Deleted {
+    /// It is gone; its last state.
+    Gone(Arc<Object>),
+    /// It goes when its finalizers or its grace period are done; its state until then.
+    Going(Arc<Object>),
+}
+
+const FOREGROUND: &str = "foregroundDeletion";
+const ORPHAN: &str = "orphan";
+
+/// Deletes the object the path names.
+pub async fn delete(call: &Call<'_>, body: &Bytes) -> Result<Deleted, Error> {
+    let options = options(call, body)?;
+    delete_one(call, &options).await
+}
+
+/// Deletes what the path and the query select, one by one, and returns what it was.
+pub async fn delete_collection(call: &Call<'_>, body: &Bytes) -> Result<List, Error> {
+    let options = self::options(call, body)?;
+    let mut found = list::list(call, &ListOptions::parse(call.query, false)?).await?;
+    let mut deleted = Vec::with_capacity(found.objects.len());
+    for object in found.objects {
+        let path = ResourcePath {
+            namespace: object.namespace().to_owned(),
+            name: object.name().to_owned(),
+            ..call.path.clone()
+        };
+        let one = Call { path: &path, ..*call };
+        match delete_one(&one, &options).await {
+            Ok(Deleted::Gone(object) | Deleted::Going(object)) => deleted.push(object),
+            // Somebody else deleted it in the meantime: that is what was wanted.
+            Err(Error::NotFound(_)) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    found.objects = deleted;
+    Ok(found)
+}
+
+fn options(call: &Call<'_>, body: &Bytes) -> Result<DeleteOptions, Error> {
+    if body.is_empty() {
+        return DeleteOptions::from_query(call.query);
+    }
+    let expected = Expected {
+        group: "",
+        version: "v1",
+        kind: "DeleteOptions",
+        type_name: "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions",
+    };
+    let draft = decode::any_version(call, expected, body, FieldValidation::Ignore)?;
+    DeleteOptions::from_value(&draft.value)
+}
+
+/// Deletes the object the path names, with options read already.
+pub async fn delete_one(call: &Call<'_>, options: &DeleteOptions) -> Result<Deleted, Error> {
+    for _ in 0..limits::UPDATE_RETRIES {
+        let found = call.cache()?.get(&call.key(&call.path.name));
+        let old = found.ok_or_else(|| Error::NotFound(call.subject(&call.path.name)))?;
+        let before = old.stored_value();
+        check_preconditions(call, options, &old, &before)?;
+        admission::validate(call, Operation::Delete, Some(&before), &before)?;
+        let mut new = before.clone();
+        mark(call, options, &mut new);
+        let done = if is_due(call, &new) {
+            remove(call, &old, options.dry_run).await.map(Deleted::Gone)
+        } else {
+            let stored = encode(call.kind.name, &call.kind.stored().api_version(), &new, false);
+            if stored == old.stored_bytes() {
+                return Ok(Deleted::Going(old));
+            }
+            store(call, &old, stored, options.dry_run).await.map(Deleted::Going)
+        };
+        match done {
+            Err(Error::Conflict(..)) if options.resource_version.is_none() => {}
+            other => return other,
+        }
+    }
+    Err(update::contended(call))
+}
+
+fn check_preconditions(
+    call: &Call<'_>,
+    options: &DeleteOptions,
+    old: &Object,
+    before: &Value,
+) -> Result<(), Error> {
+    let there = Meta::of(before).uid();
+    if let Some(asked) = &options.uid
+        && asked != there
+    {
+        let why = format!(
+            "the UID in the precondition ({asked}) does not match the UID in record ({there}). The object might have been deleted and then recreated"
+        );
+        return Err(Error::Conflict(kind_subject(call), why));
+    }
+    if let Some(asked) = &options.resource_version
+        && *asked != old.revision.to_string()
+    {
+        let why = format!(
+            "the ResourceVersion in the precondition ({asked}) does not match the ResourceVersion in record ({}). The object might have been modified",
+            old.revision
+        );
+        return Err(Error::Conflict(kind_subject(call), why));
+    }
+    Ok(())
+}
+
+/// Writes into an object that it is to be deleted: when, and what must happen first.
+fn mark(call: &Call<'_>, options: &DeleteOptions, value: &mut Value) {
+    let mut finalizers: Vec<String> = Meta::of(value).finalizers().map(str::to_owned).collect();
+    if let Some(policy) = options.propagation {
+        finalizers.retain(|f| f != FOREGROUND && f != ORPHAN);
+        match policy {
+            Propagation::Foreground => finalizers.push(FOREGROUND.into()),
+            Propagation::Orphan => finalizers.push(ORPHAN.into()),
+            Propagation::Background => {}
+        }
+    }
+    let grace = (call.kind.grace)(value, options.grace_period).max(0);
+    let already = Meta::of(value).deletion_grace_period_seconds();
+    let fields = metadata(value);
+    if finalizers.is_empty() {
+        fields.remove("finalizers");
+    } else {
+        fields.insert("finalizers".into(), json!(finalizers));
+    }
+    // A second deletion can only make the wait shorter.
+    if already.is_none_or(|period| grace < period) {
+        let at = call.now + Duration::seconds(grace);
+        fields.insert("deletionTimestamp".into(), json!(timestamp::format(at)));
+        fields.insert("deletionGracePeriodSeconds".into(), json!(grace));
+        if already.is_none() && call.kind.generation {
+            let generation = fields.get("generation").and_then(Value::as_i64).unwrap_or(0);
+            fields.insert("generation".into(), json!(generation + 1));
+        }
+    }
+    (call.kind.prepare_delete)(value);
+}
+
+/// Whether an object that is being deleted has nothing left to wait for.
+pub fn is_due(call: &Call<'_>, value: &Value) -> bool {
+    let meta = Meta::of(value);
+    meta.is_deleting()
+        && meta.finalizers().next().is_none()
+        && meta.deletion_grace_period_seconds().unwrap_or(0) == 0
+        && (call.kind.may_vanish)(value)
+}
+
+/// Removes an object for good. Returns its last state.
+pub async fn remove(
+    call: &Call<'_>,
+    old: &Arc<Object>,
+    dry_run: bool,
+) -> Result<Arc<Object>, Error> {
+    if dry_run {
+        return Ok(old.clone());
+    }
+    let write = Write {
+        key: store_key(call.kind, &old.key),
+        expect: Expect::Revision(old.revision),
+        change: Change::Delete,
+    };
+    match call.server.store.commit(write).await {
+        Ok(done) => Ok(Arc::new(old.deleted_at(done.revision))),
+        Err(windlass_store::Error::Conflict { .. }) => Err(modified(call)),
+        Err(other) => Err(store_error(other)),
+    }
+}

@@ -1,0 +1,44 @@
+//! GET of one object.
+
+use std::sync::Arc;
+
+use super::Call;
+use crate::error::Error;
+use crate::limits;
+use crate::object::Object;
+use crate::request::options::parse_version;
+
+/// The object the path names, no older than `resourceVersion` asks.
+pub async fn get(call: &Call<'_>) -> Result<Arc<Object>, Error> {
+    if let Some(text) = call.query.first("resourceVersion")
+        && !text.is_empty()
+        && text != "0"
+    {
+        wait_for(call, parse_version(text)?).await?;
+    }
+    find(call)
+}
+
+/// The object the path names, now.
+pub fn find(call: &Call<'_>) -> Result<Arc<Object>, Error> {
+    let found = call.cache()?.get(&call.key(&call.path.name));
+    found.ok_or_else(|| Error::NotFound(call.subject(&call.path.name)))
+}
+
+/// Waits until the caches have come to `version`; a version far in the future is a 504.
+pub async fn wait_for(call: &Call<'_>, version: u64) -> Result<(), Error> {
+    let cache = call.cache()?;
+    if cache.revision() >= version {
+        return Ok(());
+    }
+    let deadline = tokio::time::Instant::now() + limits::FUTURE_VERSION;
+    // Other kinds move the revision too, and this kind's channel does not tell of them.
+    let mut tick = tokio::time::interval(std::time::Duration::from_millis(20));
+    while tokio::time::Instant::now() < deadline {
+        tick.tick().await;
+        if cache.revision() >= version {
+            return Ok(());
+        }
+    }
+    Err(Error::FutureVersion { asked: version, current: cache.revision() })
+}

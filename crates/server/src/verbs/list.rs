@@ -1,0 +1,259 @@
+//! GET of a collection: all of it or in pages, now or as of a revision.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+
+use super::Call;
+use super::get::wait_for;
+use crate::cache::{Walk, prefix, store_key};
+use crate::error::Error;
+use crate::object::Object;
+use crate::request::options::{ListOptions, Version};
+use crate::request::selection::Selection;
+
+/// A page of a collection.
+pub struct List {
+    /// The revision it is the state of.
+    pub revision: u64,
+    /// The objects, in key order.
+    pub objects: Vec<Arc<Object>>,
+    /// The token for the next page; empty at the end.
+    pub continue_: String,
+    /// How many objects follow, where that is known.
+    pub remaining: Option<usize>,
+}
+
+/// Where a list goes on: opaque to clients, in Kubernetes' own form.
+#[derive(Debug, Serialize, Deserialize)]
+struct Token {
+    v: String,
+    rv: i64,
+    start: String,
+}
+
+const TOKEN_VERSION: &str = "meta.k8s.io/v1";
+
+/// Lists what the path and the options select.
+pub async fn list(call: &Call<'_>, options: &ListOptions) -> Result<List, Error> {
+    let selection = Selection::parse(call.kind, &call.path.namespace, options)?;
+    let (at, after) = if options.continue_.is_empty() {
+        (start_version(call, options.version).await?, None)
+    } else {
+        let token = read_token(options)?;
+        let at = (token.rv > 0).then_some(token.rv as u64);
+        (at, Some(token.start))
+    };
+    let page = match at {
+        // Nothing of this kind changed since: the cache still shows that state.
+        Some(revision) if call.cache()?.last() > revision => {
+            past(call, &selection, options, revision, after.as_deref()).await?
+        }
+        _ => current(call, &selection, options, at, after.as_deref())?,
+    };
+    Ok(finish(page, &selection))
+}
+
+/// The exact revision to list at; `None` for the current one.
+async fn start_version(call: &Call<'_>, version: Version) -> Result<Option<u64>, Error> {
+    match version {
+        Version::Latest | Version::Any => Ok(None),
+        Version::NotOlderThan(asked) => {
+            wait_for(call, asked).await?;
+            Ok(None)
+        }
+        Version::Exact(asked) => {
+            wait_for(call, asked).await?;
+            Ok(Some(asked))
+        }
+    }
+}
+
+struct Page {
+    revision: u64,
+    objects: Vec<Arc<Object>>,
+    /// The key to go on after.
+    next: Option<String>,
+    remaining: usize,
+}
+
+fn current(
+    call: &Call<'_>,
+    selection: &Selection,
+    options: &ListOptions,
+    at: Option<u64>,
+    after: Option<&str>,
+) -> Result<Page, Error> {
+    let limit = if options.limit == 0 { usize::MAX } else { options.limit };
+    let (mut taken, mut remaining) = (0, 0);
+    if let Some(name) = selection.pinned_name()
+        && !(selection.scope.is_empty()
+            && call.kind.scope == crate::registry::kind::Scope::Namespaced)
+    {
+        // One lookup instead of a walk: every kubelet and every `kubectl wait` asks this way.
+        let cache = call.cache()?;
+        let found = cache.get(&format!("{}{name}", selection.scope));
+        let objects = found.into_iter().filter(|o| selection.matches(o)).collect();
+        let revision = at.unwrap_or_else(|| cache.revision());
+        return Ok(Page { revision, objects, next: None, remaining: 0 });
+    }
+    let everything = selection.is_everything();
+    let snapshot = call.cache()?.snapshot(&selection.scope, after, |object| {
+        if !everything && !selection.matches(object) {
+            return Walk::Skip;
+        }
+        if taken < limit {
+            taken += 1;
+            return Walk::Take;
+        }
+        remaining += 1;
+        // Only an unselected list says how many follow, so only it must count them.
+        if everything { Walk::Skip } else { Walk::Stop }
+    });
+    let last = snapshot.objects.last().map(|o| o.key.to_string());
+    Ok(Page {
+        revision: at.unwrap_or(snapshot.revision),
+        next: if remaining > 0 { last } else { None },
+        objects: snapshot.objects,
+        remaining,
+    })
+}
+
+/// Reads a past state from the store.
+async fn past(
+    call: &Call<'_>,
+    selection: &Selection,
+    options: &ListOptions,
+    revision: u64,
+    after: Option<&str>,
+) -> Result<Page, Error> {
+    let limit = if options.limit == 0 { usize::MAX } else { options.limit };
+    let mut after = after.map(|key| store_key(call.kind, key));
+    let mut objects: Vec<Arc<Object>> = Vec::new();
+    let base = format!("{}/", prefix(call.kind));
+    loop {
+        let range = windlass_store::Range {
+            prefix: format!("{base}{}", selection.scope),
+            after: after.take(),
+            limit: Some(1_000),
+            at: Some(revision),
+        };
+        let page = call.server.store.range(range).await.map_err(|e| stale(e, options))?;
+        for (key, stored) in &page.items {
+            let name = key.strip_prefix(&base).unwrap_or(key);
+            let object = Object::new(call.kind, name, stored.revision, &stored.value)
+                .map_err(|e| Error::Internal(e.to_string()))?;
+            if !selection.matches(&object) {
+                continue;
+            }
+            if objects.len() == limit {
+                let next = objects.last().map(|o| o.key.to_string());
+                return Ok(Page { revision, objects, next, remaining: 0 });
+            }
+            objects.push(Arc::new(object));
+        }
+        match page.items.last() {
+            Some((key, _)) if page.more => after = Some(key.clone()),
+            _ => return Ok(Page { revision, objects, next: None, remaining: 0 }),
+        }
+    }
+}
+
+fn stale(error: windlass_store::Error, options: &ListOptions) -> Error {
+    match error {
+        windlass_store::Error::Compacted { .. } if options.continue_.is_empty() => Error::Expired(
+            "The resourceVersion for the provided list is too old.".into(),
+            String::new(),
+        ),
+        windlass_store::Error::Compacted { .. } => {
+            let start = read_token(options).map(|t| t.start).unwrap_or_default();
+            let text = "The provided continue parameter is too old to display a consistent list result. \
+                You can start a new list without the continue parameter, or use the continue token in \
+                this response to retrieve the remainder of the results. Continuing with the provided \
+                token results in an inconsistent list - objects that were created, modified, or deleted \
+                between the time the first chunk was returned and now may show up in the list.";
+            Error::Expired(text.into(), write_token(-1, &start))
+        }
+        other => super::update::store_error(other),
+    }
+}
+
+fn finish(page: Page, selection: &Selection) -> List {
+    let continue_ = match &page.next {
+        Some(key) => write_token(page.revision as i64, key),
+        None => String::new(),
+    };
+    let counted = page.remaining > 0 && selection.is_everything() && page.next.is_some();
+    List {
+        revision: page.revision,
+        objects: page.objects,
+        continue_,
+        remaining: counted.then_some(page.remaining),
+    }
+}
+
+fn write_token(revision: i64, start: &str) -> String {
+    let token = Token { v: TOKEN_VERSION.into(), rv: revision, start: start.into() };
+    URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
+}
+
+fn read_token(options: &ListOptions) -> Result<Token, Error> {
+    let bad = |why: &str| {
+        Error::BadRequest(format!("invalid continue token: continue key is not valid: {why}"))
+    };
+    if !matches!(options.version, Version::Latest | Version::Any) {
+        let text = "specifying resource version is not allowed when using continue";
+        return Err(Error::BadRequest(text.into()));
+    }
+    let text = &options.continue_;
+    let raw = URL_SAFE_NO_PAD.decode(text).map_err(|_| bad(&illegal_base64(text)))?;
+    let token: Token = serde_json::from_slice(&raw).map_err(|e| bad(&e.to_string()))?;
+    if token.v != TOKEN_VERSION {
+        return Err(bad(&format!("server does not recognize this encoded version {:?}", token.v)));
+    }
+    if token.rv == 0 {
+        return Err(bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"));
+    }
+    // The key is compared with, never looked up: but a token must not smuggle path tricks either.
+    if token.start.is_empty() || token.start.split('/').any(|p| matches!(p, "" | "." | "..")) {
+        return Err(bad("the start key is malformed"));
+    }
+    Ok(token)
+}
+
+/// Where Go's decoder would stop: at the first foreign byte, or at the dangling last character.
+fn illegal_base64(text: &str) -> String {
+    let legal = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    let at = text.bytes().position(|b| !legal(b)).unwrap_or(text.len() / 4 * 4);
+    format!("illegal base64 data at input byte {at}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_come_back() {
+        let options = ListOptions { continue_: write_token(7, "ns/n"), ..ListOptions::default() };
+        let token = read_token(&options).unwrap();
+        assert_eq!((token.rv, token.start.as_str()), (7, "ns/n"));
+    }
+
+    #[test]
+    fn bad_tokens_are_refused_in_kubernetes_words() {
+        let good = |start: &str| write_token(7, start);
+        for (token, words) in [
+            ("bogus".to_owned(), "illegal base64 data at input byte 4"),
+            ("a*cd".to_owned(), "illegal base64 data at input byte 1"),
+            (URL_SAFE_NO_PAD.encode("{}"), "continue key is not valid"),
+            (good("../secrets/x"), "the start key is malformed"),
+            (good(""), "the start key is malformed"),
+        ] {
+            let options = ListOptions { continue_: token, ..ListOptions::default() };
+            let error = read_token(&options).unwrap_err().status().message;
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}

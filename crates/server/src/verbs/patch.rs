@@ -1,0 +1,243 @@
+//! PATCH: an object changed by a description of the change.
+
+use bytes::Bytes;
+use serde_json::Value;
+use windlass_api::apply::{self, ApplyError, Writer};
+use windlass_api::decode as read;
+use windlass_api::meta::Meta;
+use windlass_api::patch::{self, PatchError};
+use windlass_api::schema::Schema;
+use windlass_api::{limits as api_limits, timestamp};
+
+use super::Call;
+use super::create::{self, Written, metadata, stored_form};
+use super::decode::{self, Expected};
+use super::update::{check_name, check_version, contended, record, replace, reset_fields};
+use crate::error::Error;
+use crate::limits;
+use crate::request::negotiate::{PatchType, patch_type};
+use crate::request::options::WriteOptions;
+
+/// Changes the object the path names as the body says.
+pub async fn patch(call: &Call<'_>, body: &Bytes) -> Result<Written, Error> {
+    let how = patch_type(call.headers)?;
+    let options = WriteOptions::parse(call.query, "PatchOptions")?;
+    options.check_patch(how == PatchType::Apply)?;
+    match how {
+        PatchType::Apply => apply(call, body, &options).await,
+        _ => change(call, body, how, &options).await,
+    }
+}
+
+async fn change(
+    call: &Call<'_>,
+    body: &Bytes,
+    how: PatchType,
+    options: &WriteOptions,
+) -> Result<Written, Error> {
+    let expected = Expected::object(call.kind, call.served);
+    let parsed = parse(body, how)?;
+    let manager = call.manager(&options.field_manager);
+    for _ in 0..limits::PATCH_RETRIES {
+        let found = call.cache()?.get(&call.key(&call.path.name));
+        let old = found.ok_or_else(|| Error::NotFound(call.subject(&call.path.name)))?;
+        let current = old.value(call.kind, call.served);
+        let patched = patched(call, &current, body, &parsed, how)?;
+        if read::depth(&patched) > api_limits::MAX_DEPTH {
+            return Err(Error::BadRequest("the patched object is nested too deeply".into()));
+        }
+        let draft = decode::patched_in_normal_form(
+            expected,
+            patched,
+            parsed.duplicates.clone(),
+            options.field_validation,
+            body,
+        )?;
+        check_type(call, &draft.value)?;
+        let mut new = stored_form(call, draft.value);
+        check_name(call, &new)?;
+        let asked = Meta::of(&new).resource_version().to_owned();
+        check_version(call, &mut new, &old)?;
+        let before = old.stored_value();
+        record(call, Some(&before), &mut new, &manager);
+        match replace(call, &old, &before, new, options.dry_run).await {
+            // A patch that names no version of its own is meant for whatever is there.
+            Err(Error::Conflict(..)) if asked == old.revision.to_string() => {}
+            other => {
+                let warnings = draft.warnings;
+                return Ok(Written { object: other?, created: false, warnings });
+            }
+        }
+    }
+    Err(contended(call))
+}
+
+/// A patch as JSON, where it is an object.
+struct Parsed {
+    value: Value,
+    duplicates: Vec<String>,
+}
+
+fn parse(body: &[u8], how: PatchType) -> Result<Parsed, Error> {
+    if how == PatchType::Json {
+        return Ok(Parsed { value: Value::Null, duplicates: Vec::new() });
+    }
+    match read::json(body) {
+        Ok(decoded) => Ok(Parsed { value: decoded.value, duplicates: decoded.duplicates }),
+        Err(_) if how == PatchType::Merge => Err(Error::BadRequest("invalid JSON patch".into())),
+        Err(error) => {
+            let text = error.to_string();
+            let why = text.rsplit("json parse error: ").next().unwrap_or(&text);
+            Err(Error::BadRequest(format!("error decoding patch: {why}")))
+        }
+    }
+}
+
+fn patched(
+    call: &Call<'_>,
+    current: &Value,
+    body: &[u8],
+    parsed: &Parsed,
+    how: PatchType,
+) -> Result<Value, Error> {
+    let schema = Schema::get();
+    let result = match how {
+        PatchType::Json => patch::json(current, body),
+        PatchType::Merge => Ok(patch::merge(current, parsed.value.clone())),
+        PatchType::Strategic | PatchType::Apply => match schema.lookup(call.served.type_name) {
+            Some(id) => patch::strategic(schema, id, current, parsed.value.clone()),
+            None => Err(PatchError::Failed("the kind has no schema".into())),
+        },
+    };
+    result.map_err(|error| match error {
+        PatchError::Malformed(text) => Error::BadRequest(text),
+        PatchError::TooManyOperations { .. } | PatchError::TooLarge(_) => {
+            Error::TooLarge(error.to_string())
+        }
+        PatchError::Failed(text) => {
+            tracing::debug!(%text, "a patch does not fit");
+            Error::UnprocessablePatch
+        }
+        PatchError::Directive(text) => Error::Unclassified(text),
+    })
+}
+
+/// A patch cannot turn an object into one of another kind.
+fn check_type(call: &Call<'_>, value: &Value) -> Result<(), Error> {
+    let (kind, version) = (value["kind"].as_str(), value["apiVersion"].as_str());
+    let wanted = call.served.api_version();
+    if kind == Some(call.kind.name) && version == Some(wanted.as_str()) {
+        return Ok(());
+    }
+    let text = format!(
+        "the patched object is of kind {:?} in {:?}, not {:?} in {wanted:?}",
+        kind.unwrap_or_default(),
+        version.unwrap_or_default(),
+        call.kind.name
+    );
+    Err(Error::BadRequest(text))
+}
+
+/// Server-side apply: the fields in the body are the manager's, and are to be so.
+async fn apply(call: &Call<'_>, body: &Bytes, options: &WriteOptions) -> Result<Written, Error> {
+    let expected = Expected::object(call.kind, call.served);
+    let decoded =
+        read::yaml(body).map_err(|e| Error::BadRequest(format!("error decoding YAML: {e}")))?;
+    let mut value = decoded.value;
+    check_applied(call, &value)?;
+    let draft = {
+        let lenient = value.clone();
+        decode::in_normal_form(expected, lenient, decoded.duplicates, options.field_validation)?
+    };
+    drop_unknown(&mut value, &draft.value);
+    let schema = Schema::get();
+    let id = schema.lookup(call.kind.stored().type_name);
+    let id = id.ok_or_else(|| Error::Internal("the kind has no schema".into()))?;
+    let (api_version, time) = (call.served.api_version(), timestamp::format(call.now));
+    let who = Writer {
+        manager: &options.field_manager,
+        api_version: &api_version,
+        subresource: &call.path.subresource,
+        time: &time,
+    };
+    let reset = reset_fields(call);
+    let force = options.force.unwrap_or(false);
+    for _ in 0..limits::PATCH_RETRIES {
+        let old = call.cache()?.get(&call.key(&call.path.name));
+        let before = old.as_ref().map(|o| o.stored_value());
+        let merged = apply::on_apply(schema, id, before.as_ref(), &value, &who, force, &reset);
+        let merged = merged.map_err(|error| not_applied(&error))?;
+        let Some(old) = old else {
+            if !call.path.subresource.is_empty() {
+                return Err(Error::NotFound(call.subject(&call.path.name)));
+            }
+            let value = merged.unwrap_or(value);
+            return create::create_applied(call, value, draft.warnings, options).await;
+        };
+        let Some(merged) = merged else {
+            return Ok(Written { object: old, created: false, warnings: draft.warnings });
+        };
+        let mut new = decode::in_normal_form(
+            Expected::object(call.kind, call.kind.stored()),
+            merged,
+            Vec::new(),
+            crate::request::options::FieldValidation::Ignore,
+        )?
+        .value;
+        (call.kind.defaults)(&mut new);
+        check_version(call, &mut new, &old)?;
+        let before = before.unwrap_or_default();
+        let asked = Meta::of(&value).resource_version().to_owned();
+        match replace(call, &old, &before, new, options.dry_run).await {
+            Err(Error::Conflict(..)) if asked.is_empty() => {}
+            other => {
+                let warnings = draft.warnings;
+                return Ok(Written { object: other?, created: false, warnings });
+            }
+        }
+    }
+    Err(contended(call))
+}
+
+fn not_applied(error: &ApplyError) -> Error {
+    match error {
+        ApplyError::Conflicts(conflicts) => {
+            let (text, causes) = apply::conflict_status_parts(conflicts);
+            Error::ApplyConflict(text, causes)
+        }
+        ApplyError::Invalid(text) => Error::Unclassified(text.clone()),
+    }
+}
+
+fn check_applied(call: &Call<'_>, value: &Value) -> Result<(), Error> {
+    check_type(call, value)?;
+    if !Meta::of(value).managed_fields().is_empty() {
+        return Err(Error::BadRequest("metadata.managedFields must be nil".into()));
+    }
+    let mut named = value.clone();
+    if Meta::of(&named).name().is_empty() {
+        metadata(&mut named).insert("name".into(), call.path.name.clone().into());
+    }
+    check_name(call, &named)
+}
+
+/// Takes out of `value` what is not in `known`, so that nothing unknown is owned; what `known` has
+/// more (defaults, empty structs) is not applied.
+fn drop_unknown(value: &mut Value, known: &Value) {
+    match (value, known) {
+        (Value::Object(map), Value::Object(known)) => {
+            map.retain(|name, inner| {
+                let Some(known) = known.get(name) else { return inner.is_null() };
+                drop_unknown(inner, known);
+                true
+            });
+            map.retain(|_, inner| !inner.is_null());
+        }
+        (Value::Array(list), Value::Array(known)) if list.len() == known.len() => {
+            for (inner, known) in list.iter_mut().zip(known) {
+                drop_unknown(inner, known);
+            }
+        }
+        (value, known) => *value = known.clone(),
+    }
+}

@@ -1,0 +1,222 @@
+//! POST to a subresource that does something: tokens, evictions, bindings.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+use time::Duration;
+use windlass_api::field::{Errors, Path};
+use windlass_api::meta::Meta;
+use windlass_api::timestamp;
+
+use super::decode::{self, Expected};
+use super::delete::{self, Deleted};
+use super::{Call, get, update};
+use crate::error::{Error, Subject};
+use crate::limits;
+use crate::registry::kind::Action;
+use crate::request::options::{DeleteOptions, WriteOptions};
+
+/// Does what the subresource is for. Answers with a code and a body.
+pub async fn create(
+    call: &Call<'_>,
+    action: &Action,
+    body: &[u8],
+) -> Result<(StatusCode, Value), Error> {
+    let Action::Create { group, version, kind, type_name } = *action else {
+        return Err(Error::MethodNotAllowed);
+    };
+    let options = WriteOptions::parse(call.query, "CreateOptions")?;
+    let expected = Expected { group, version, kind, type_name };
+    let draft = decode::object(call, expected, body, options.field_validation)?;
+    match kind {
+        "TokenRequest" => token(call, draft.value, &options),
+        "Eviction" => evict(call, &draft.value, &options).await,
+        "Binding" => bind(call, &draft.value, &options).await,
+        _ => Err(Error::MethodNotAllowed),
+    }
+}
+
+/// Kubernetes' bounds on a token's lifetime, in seconds.
+const SHORTEST: i64 = 10 * 60;
+const LONGEST: i64 = 1 << 32;
+const DEFAULT: i64 = 60 * 60;
+
+fn token(
+    call: &Call<'_>,
+    mut request: Value,
+    options: &WriteOptions,
+) -> Result<(StatusCode, Value), Error> {
+    let account = get::find(call)?;
+    let account = account.stored_value();
+    let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(DEFAULT);
+    check_lifetime(seconds)?;
+    let signer = call.server.tokens.as_ref();
+    let signer = signer.ok_or_else(|| {
+        Error::Unavailable("this server has no key to sign service-account tokens with".into())
+    })?;
+    let asked = request["spec"]["audiences"].as_array().filter(|a| !a.is_empty()).cloned();
+    let audiences = asked.unwrap_or_else(|| vec![json!(signer.issuer())]);
+    let meta = Meta::of(&account);
+    let mut about = json!({
+        "namespace": meta.namespace(),
+        "serviceaccount": {"name": meta.name(), "uid": meta.uid()},
+    });
+    bind_token(call, &request["spec"]["boundObjectRef"], &account, &mut about)?;
+    let (from, until) = (call.now.unix_timestamp(), call.now.unix_timestamp() + seconds);
+    let claims = json!({
+        "sub": format!("system:serviceaccount:{}:{}", meta.namespace(), meta.name()),
+        "aud": audiences,
+        "iat": from,
+        "nbf": from,
+        "exp": until,
+        "jti": uuid::Uuid::new_v4().to_string(),
+        "kubernetes.io": about,
+    });
+    let token = if options.dry_run {
+        String::new()
+    } else {
+        signer.sign(claims).map_err(|e| Error::Internal(e.to_string()))?
+    };
+    let until = call.now + Duration::seconds(seconds);
+    request["spec"]["audiences"] = json!(audiences);
+    request["spec"]["expirationSeconds"] = json!(seconds);
+    request["status"] = json!({"token": token, "expirationTimestamp": timestamp::format(until)});
+    request["metadata"] = json!({
+        "name": meta.name(),
+        "namespace": meta.namespace(),
+        "creationTimestamp": timestamp::format(call.now),
+    });
+    Ok((StatusCode::CREATED, request))
+}
+
+fn check_lifetime(seconds: i64) -> Result<(), Error> {
+    let mut errors = Errors::new();
+    let at = Path::new("spec").child("expirationSeconds");
+    if seconds < SHORTEST {
+        let why = "may not specify a duration less than 10 minutes";
+        errors.invalid(&at, &json!(seconds), why);
+    }
+    if seconds > LONGEST {
+        let why = "may not specify a duration larger than 2^32 seconds";
+        errors.invalid(&at, &json!(seconds), why);
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let (group, kind) = ("authentication.k8s.io".into(), "TokenRequest".into());
+    Err(Error::Invalid { group, kind, name: String::new(), errors })
+}
+
+/// Ties a token to an object that must exist and be the one meant.
+fn bind_token(
+    call: &Call<'_>,
+    bound: &Value,
+    account: &Value,
+    about: &mut Value,
+) -> Result<(), Error> {
+    let Some(kind) = bound["kind"].as_str() else { return Ok(()) };
+    let name = bound["name"].as_str().unwrap_or_default();
+    let namespace = Meta::of(account).namespace();
+    let (plural, key, claim) = match (bound["apiVersion"].as_str(), kind) {
+        (Some("v1"), "Pod") => ("pods", format!("{namespace}/{name}"), "pod"),
+        (Some("v1"), "Secret") => ("secrets", format!("{namespace}/{name}"), "secret"),
+        (Some("v1"), "Node") => ("nodes", name.to_owned(), "node"),
+        _ => {
+            let text = format!(
+                "cannot bind token for serviceaccount to object of type {}, Kind={kind}",
+                bound["apiVersion"].as_str().unwrap_or_default()
+            );
+            return Err(Error::BadRequest(text));
+        }
+    };
+    let found =
+        other(call, plural, &key).ok_or_else(|| Error::NotFound(Subject::new("", plural, name)))?;
+    let uid = Meta::of(&found).uid();
+    if let Some(asked) = bound["uid"].as_str()
+        && !asked.is_empty()
+        && asked != uid
+    {
+        let why = format!(
+            "the UID in the bound object reference ({asked}) does not match the UID in record. The object might have been deleted and then recreated"
+        );
+        return Err(Error::Conflict(Subject::new("", plural, name), why));
+    }
+    if kind == "Pod" {
+        let runs_as = found["spec"]["serviceAccountName"].as_str().unwrap_or_default();
+        if runs_as != Meta::of(account).name() {
+            let text = format!(
+                "cannot bind token for serviceaccount {} to pod running with different serviceaccount name.",
+                windlass_api::field::quote(Meta::of(account).name())
+            );
+            return Err(Error::BadRequest(text));
+        }
+        if let Some(node) = found["spec"]["nodeName"].as_str().filter(|n| !n.is_empty()) {
+            let mut claim = json!({"name": node});
+            if let Some(object) = other(call, "nodes", node) {
+                claim["uid"] = json!(Meta::of(&object).uid());
+            }
+            about["node"] = claim;
+        }
+    }
+    about[claim] = json!({"name": name, "uid": uid});
+    Ok(())
+}
+
+fn other(call: &Call<'_>, plural: &str, key: &str) -> Option<Value> {
+    let (kind, _) = call.server.registry.by_path("", "v1", plural)?;
+    Some(call.server.caches.of(kind)?.get(key)?.stored_value())
+}
+
+async fn evict(
+    call: &Call<'_>,
+    eviction: &Value,
+    options: &WriteOptions,
+) -> Result<(StatusCode, Value), Error> {
+    let mut delete = DeleteOptions::from_value(&eviction["deleteOptions"])?;
+    delete.dry_run |= options.dry_run;
+    match delete::delete_one(call, &delete).await? {
+        Deleted::Gone(_) | Deleted::Going(_) => Ok((StatusCode::CREATED, success())),
+    }
+}
+
+async fn bind(
+    call: &Call<'_>,
+    binding: &Value,
+    options: &WriteOptions,
+) -> Result<(StatusCode, Value), Error> {
+    let node = binding["target"]["name"].as_str().unwrap_or_default();
+    if node.is_empty() {
+        let mut errors = Errors::new();
+        errors.required(&Path::new("target").child("name"), "");
+        return Err(Error::Invalid {
+            group: String::new(),
+            kind: "Binding".into(),
+            name: call.path.name.clone(),
+            errors,
+        });
+    }
+    for _ in 0..limits::PATCH_RETRIES {
+        let old = get::find(call)?;
+        let mut pod = old.stored_value();
+        let bound = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+        if !bound.is_empty() {
+            let why = format!(
+                "pod {} is already assigned to node {}",
+                call.path.name,
+                windlass_api::field::quote(bound)
+            );
+            return Err(Error::Conflict(Subject::new("", "pods/binding", &call.path.name), why));
+        }
+        pod["spec"]["nodeName"] = json!(node);
+        let api_version = call.kind.stored().api_version();
+        let stored = crate::object::encode(call.kind.name, &api_version, &pod, false);
+        match update::store(call, &old, stored, options.dry_run).await {
+            Err(Error::Conflict(..)) => {}
+            other => return other.map(|_| (StatusCode::CREATED, success())),
+        }
+    }
+    Err(update::contended(call))
+}
+
+fn success() -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
+}

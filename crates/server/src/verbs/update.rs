@@ -1,0 +1,313 @@
+//! PUT: an object replaced; and the loop that every change to an existing object goes through.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use windlass_api::apply::{self, FieldSet, Writer};
+use windlass_api::field::{Errors, Path};
+use windlass_api::meta::{self, Meta};
+use windlass_api::schema::Schema;
+use windlass_api::timestamp;
+use windlass_store::{Change, Expect, Write};
+
+use super::create::{self, Written, check_size, committed, metadata, stored_form};
+use super::decode::{self, Draft, Expected};
+use super::{Call, delete};
+use crate::cache::store_key;
+use crate::chain::admission::{self, Operation};
+use crate::error::{Error, Subject};
+use crate::limits;
+use crate::object::{Object, encode};
+use crate::registry::namespaces;
+use crate::registry::kind::{Action, Scope, Subresource};
+use crate::request::options::WriteOptions;
+
+/// Replaces the object the path names, or through a subresource a part of it.
+pub async fn update(call: &Call<'_>, body: &Bytes) -> Result<Written, Error> {
+    let options = WriteOptions::parse(call.query, "UpdateOptions")?;
+    let expected = Expected::object(call.kind, call.served);
+    let Draft { value, warnings } = decode::object(call, expected, body, options.field_validation)?;
+    let value = stored_form(call, value);
+    check_name(call, &value)?;
+    let manager = call.manager(&options.field_manager);
+    for _ in 0..limits::UPDATE_RETRIES {
+        let Some(old) = call.cache()?.get(&call.key(&call.path.name)) else {
+            if call.kind.create_on_update && call.path.subresource.is_empty() {
+                return create_instead(call, value, warnings, &options).await;
+            }
+            return Err(Error::NotFound(call.subject(&call.path.name)));
+        };
+        let mut new = value.clone();
+        let unconditional = Meta::of(&new).resource_version().is_empty();
+        let before = old.stored_value();
+        check_uid(call, &new, &before)?;
+        check_version(call, &mut new, &old)?;
+        record(call, Some(&before), &mut new, &manager);
+        match replace(call, &old, &before, new, options.dry_run).await {
+            Err(Error::Conflict(..)) if unconditional => {}
+            other => {
+                let object = other?;
+                return Ok(Written { object, created: false, warnings });
+            }
+        }
+    }
+    Err(contended(call))
+}
+
+async fn create_instead(
+    call: &Call<'_>,
+    mut value: Value,
+    warnings: Vec<String>,
+    options: &WriteOptions,
+) -> Result<Written, Error> {
+    if !Meta::of(&value).resource_version().is_empty() || !Meta::of(&value).uid().is_empty() {
+        return Err(Error::NotFound(call.subject(&call.path.name)));
+    }
+    metadata(&mut value).insert("name".into(), json!(call.path.name));
+    // `create_value` begins with a value of the served version.
+    if let Some(convert) = call.served.convert {
+        value = (convert.from_stored)(value);
+    }
+    create::create_value(call, value, warnings, options).await
+}
+
+/// The object in a body must be the one the path names.
+pub fn check_name(call: &Call<'_>, value: &Value) -> Result<(), Error> {
+    let (name, namespace) = (Meta::of(value).name(), Meta::of(value).namespace());
+    let path = call.path;
+    if name.is_empty() {
+        return Err(Error::BadRequest(format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            path.name
+        )));
+    }
+    if name != path.name {
+        return Err(Error::BadRequest(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            path.name
+        )));
+    }
+    if call.kind.scope == Scope::Namespaced && !namespace.is_empty() && namespace != path.namespace
+    {
+        return Err(Error::BadRequest(format!(
+            "the namespace of the object ({namespace}) does not match the namespace on the request ({})",
+            path.namespace
+        )));
+    }
+    Ok(())
+}
+
+fn check_uid(call: &Call<'_>, new: &Value, old: &Value) -> Result<(), Error> {
+    let (asked, there) = (Meta::of(new).uid(), Meta::of(old).uid());
+    if asked.is_empty() || asked == there {
+        return Ok(());
+    }
+    let why =
+        format!("Precondition failed: UID in precondition: {asked}, UID in object meta: {there}");
+    Err(Error::Conflict(call.subject(&call.path.name), why))
+}
+
+/// The resourceVersion in the body, if it has one, must be the current one.
+pub fn check_version(call: &Call<'_>, new: &mut Value, old: &Object) -> Result<(), Error> {
+    let asked = Meta::of(new).resource_version().to_owned();
+    if asked.is_empty() || asked == "0" {
+        if !call.kind.unconditional_update {
+            let mut errors = Errors::new();
+            let at = Path::new("metadata").child("resourceVersion");
+            errors.invalid(&at, &json!(0), "must be specified for an update");
+            return Err(Error::Invalid {
+                group: call.served.group.into(),
+                kind: call.kind.plural.into(),
+                name: call.path.name.clone(),
+                errors,
+            });
+        }
+        metadata(new).insert("resourceVersion".into(), json!(old.revision.to_string()));
+        return Ok(());
+    }
+    match crate::request::options::parse_version(&asked) {
+        Ok(version) if version == old.revision => Ok(()),
+        Ok(_) => Err(modified(call)),
+        Err(_) => {
+            let mut errors = Errors::new();
+            let at = Path::new("metadata").child("resourceVersion");
+            errors.invalid_str(&at, &asked, "must be a resource version of this server");
+            Err(call.invalid(&call.path.name, errors))
+        }
+    }
+}
+
+/// 409: somebody else was faster.
+pub fn modified(call: &Call<'_>) -> Error {
+    let why = "the object has been modified; please apply your changes to the latest version and try again";
+    Error::Conflict(call.subject(&call.path.name), why.into())
+}
+
+/// 409: others are faster all the time.
+pub fn contended(call: &Call<'_>) -> Error {
+    Error::Conflict(call.subject(&call.path.name), "the object changes too often; try again".into())
+}
+
+/// Notes in managedFields which fields this write changed.
+pub fn record(call: &Call<'_>, old: Option<&Value>, new: &mut Value, manager: &str) {
+    let schema = Schema::get();
+    let Some(id) = schema.lookup(call.kind.stored().type_name) else { return };
+    let (api_version, time) = (call.served.api_version(), timestamp::format(call.now));
+    let who = Writer {
+        manager,
+        api_version: &api_version,
+        subresource: &call.path.subresource,
+        time: &time,
+    };
+    apply::on_update(schema, id, old, new, &who, &reset_fields(call));
+}
+
+/// The fields that a write at this place never owns, because the server sets them back: the status
+/// for the object itself, everything but the status for its `status`.
+pub fn reset_fields(call: &Call<'_>) -> FieldSet {
+    let viewed = |s: &&Subresource| matches!(s.action, Action::View { .. }) && s.name == "status";
+    if !call.kind.subresources.iter().any(|s| viewed(&s)) {
+        return FieldSet::default();
+    }
+    match call.path.subresource.as_str() {
+        "" => FieldSet::of_fields(&[&["status"]]),
+        "status" => FieldSet::of_fields(&[&["spec"]]),
+        _ => FieldSet::default(),
+    }
+}
+
+/// Prepares, validates and stores a changed object. Returns the object as it is afterwards.
+pub async fn replace(
+    call: &Call<'_>,
+    old: &Arc<Object>,
+    before: &Value,
+    mut new: Value,
+    dry_run: bool,
+) -> Result<Arc<Object>, Error> {
+    admission::mutate(call, Operation::Update(before), &mut new)?;
+    prepare(call, before, &mut new)?;
+    validate(call, before, &new)?;
+    admission::validate(call, Operation::Update(before), Some(before), &new)?;
+    if delete::is_due(call, &new) {
+        return delete::remove(call, old, dry_run).await;
+    }
+    let stored = encode(call.kind.name, &call.kind.stored().api_version(), &new, false);
+    check_size(&stored)?;
+    if stored == old.stored_bytes() {
+        return Ok(old.clone());
+    }
+    store(call, old, stored, dry_run).await
+}
+
+/// Puts changed bytes in the place of `old`, if it is still there unchanged.
+pub async fn store(
+    call: &Call<'_>,
+    old: &Arc<Object>,
+    stored: Vec<u8>,
+    dry_run: bool,
+) -> Result<Arc<Object>, Error> {
+    if dry_run {
+        return Object::new(call.kind, &old.key, old.revision, &stored)
+            .map(Arc::new)
+            .map_err(|e| Error::Internal(e.to_string()));
+    }
+    let write = Write {
+        key: store_key(call.kind, &old.key),
+        expect: Expect::Revision(old.revision),
+        change: Change::Put(stored.clone().into()),
+    };
+    match call.server.store.commit(write).await {
+        Ok(done) => committed(call, &old.key, done.revision, &stored),
+        Err(windlass_store::Error::Conflict { .. }) => Err(modified(call)),
+        Err(other) => Err(store_error(other)),
+    }
+}
+
+fn prepare(call: &Call<'_>, old: &Value, new: &mut Value) -> Result<(), Error> {
+    for owned in ["uid", "creationTimestamp"] {
+        if let Some(value) = old["metadata"].get(owned)
+            && new["metadata"].get(owned).is_none()
+        {
+            metadata(new).insert(owned.into(), value.clone());
+        }
+    }
+    for owned in ["deletionTimestamp", "deletionGracePeriodSeconds", "namespace"] {
+        match old["metadata"].get(owned) {
+            Some(value) if new["metadata"].get(owned).is_none() => {
+                metadata(new).insert(owned.into(), value.clone());
+            }
+            None if owned != "namespace" => {
+                metadata(new).remove(owned);
+            }
+            _ => {}
+        }
+    }
+    restore(new, old, "generation");
+    metadata(new).remove("selfLink");
+    match action(call)? {
+        None => (call.kind.prepare_update)(new, old),
+        Some(Action::View { prepare_update, .. }) => prepare_update(new, old),
+        Some(Action::Finalize) => namespaces::prepare_finalize(new, old),
+        Some(Action::Create { .. }) => return Err(Error::MethodNotAllowed),
+    }
+    if call.kind.generation && desired_changed(new, old) {
+        let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
+        metadata(new).insert("generation".into(), json!(generation));
+    }
+    Ok(())
+}
+
+fn restore(new: &mut Value, old: &Value, field: &str) {
+    match old["metadata"].get(field) {
+        Some(value) => metadata(new).insert(field.into(), value.clone()),
+        None => metadata(new).remove(field),
+    };
+}
+
+/// Whether anything but metadata and status differs.
+fn desired_changed(new: &Value, old: &Value) -> bool {
+    let desired = |v: &Value| -> Vec<(String, Value)> {
+        let map = v.as_object().into_iter().flatten();
+        let kept = map
+            .filter(|(k, _)| !matches!(k.as_str(), "metadata" | "status" | "kind" | "apiVersion"));
+        kept.map(|(k, v)| (k.clone(), v.clone())).collect()
+    };
+    desired(new) != desired(old)
+}
+
+fn validate(call: &Call<'_>, old: &Value, new: &Value) -> Result<(), Error> {
+    let mut errors = Errors::new();
+    meta::validate_object_meta_update(&new["metadata"], &old["metadata"], &mut errors);
+    match action(call)? {
+        None => (call.kind.validate_update)(new, old, &mut errors),
+        Some(Action::View { validate_update, .. }) => validate_update(new, old, &mut errors),
+        Some(Action::Finalize) => namespaces::validate_finalize(new, &mut errors),
+        Some(Action::Create { .. }) => {}
+    }
+    if errors.is_empty() { Ok(()) } else { Err(call.invalid(&call.path.name, errors)) }
+}
+
+fn action(call: &Call<'_>) -> Result<Option<&'static Action>, Error> {
+    if call.path.subresource.is_empty() {
+        return Ok(None);
+    }
+    let found = call.kind.subresource(&call.path.subresource);
+    found.map(|s| Some(&s.action)).ok_or(Error::NoSuchResource)
+}
+
+/// What a client is told when the store could not do its part.
+pub fn store_error(error: windlass_store::Error) -> Error {
+    tracing::error!(%error, "the store refused");
+    match error {
+        windlass_store::Error::Future { .. } => {
+            Error::Unavailable("the store is behind; try again".into())
+        }
+        _ => Error::Unavailable("the store is not available; nothing was changed".into()),
+    }
+}
+
+/// The subject of errors that name the kind instead of the resource.
+pub fn kind_subject(call: &Call<'_>) -> Subject {
+    Subject::new(call.served.group, call.kind.name, &call.path.name)
+}

@@ -1,0 +1,85 @@
+//! GET with `watch`: the changes of a collection.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rand::Rng as _;
+
+use super::Call;
+use super::get::wait_for;
+use crate::body::Body;
+use crate::cache::Walk;
+use crate::error::Error;
+use crate::request::options::{ListOptions, Version};
+use crate::request::selection::Selection;
+use crate::watch::{Shape, WatchPlan, WatchStream, expired};
+
+/// Watches without a `timeoutSeconds` end after this or up to twice as long, so that clients of a
+/// restarted server do not all come back at once for ever.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+
+/// Starts a watch on what the path and the options select.
+pub async fn watch(call: &Call<'_>, options: &ListOptions, shape: Shape) -> Result<Body, Error> {
+    let selection = Selection::parse(call.kind, &call.path.namespace, options)?;
+    let cache = call.cache()?.clone();
+    let start = match options.version {
+        Version::NotOlderThan(asked) | Version::Exact(asked) => Some(asked),
+        Version::Latest | Version::Any => None,
+    };
+    if let Some(asked) = start
+        && let Err(error) = wait_for(call, asked).await
+    {
+        return Ok(Body::from(crate::watch::error_line(&error)));
+    }
+    let wants_state = options.send_initial_events.unwrap_or(start.is_none());
+    let (initial, after) = match start {
+        Some(asked) if !wants_state => match cache.changes(asked, 1) {
+            Ok(_) => (Vec::new(), asked),
+            Err(too_old) => return Ok(Body::from(expired(asked, too_old.floor))),
+        },
+        _ if wants_state => {
+            let snapshot = cache.snapshot(&selection.scope, None, |object| {
+                if selection.matches(object) { Walk::Take } else { Walk::Skip }
+            });
+            (snapshot.objects, snapshot.revision)
+        }
+        _ => (Vec::new(), cache.revision()),
+    };
+    let plan = WatchPlan {
+        selection,
+        shape,
+        initial,
+        initial_end: options.send_initial_events == Some(true) && options.bookmarks,
+        after,
+        bookmarks: options.bookmarks,
+        timeout: timeout(options),
+        empty: empty(call),
+        served: call.served,
+        shutdown: call.server.shutdown.clone(),
+        counted: call.server.metrics.watch_started(call.served, call.kind),
+        cache,
+    };
+    Ok(Body::Watch(Box::new(WatchStream::new(plan))))
+}
+
+fn timeout(options: &ListOptions) -> Duration {
+    match options.timeout {
+        Some(asked) if !asked.is_zero() => asked,
+        _ => DEFAULT_TIMEOUT.mul_f64(rand::rng().random_range(1.0..2.0)),
+    }
+}
+
+/// What stands behind the metadata of an empty object of the kind, for bookmarks.
+fn empty(call: &Call<'_>) -> Bytes {
+    let schema = windlass_api::schema::Schema::get();
+    let Some(id) = schema.lookup(call.served.type_name) else { return Bytes::from_static(b"}") };
+    let mut zero = windlass_api::normal::zero(schema, id);
+    if let Some(map) = zero.as_object_mut() {
+        map.remove("metadata");
+    }
+    let text = zero.to_string();
+    match text.as_str() {
+        "{}" | "null" => Bytes::from_static(b"}"),
+        fields => Bytes::from(format!(",{}", &fields[1..])),
+    }
+}

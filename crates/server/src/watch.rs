@@ -1,0 +1,273 @@
+//! A watch: the changes of a collection from a revision on, until it times out or falls behind.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::{FutureExt, Stream};
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep};
+
+use crate::cache::{Change, ChangeType, KindCache};
+use crate::error::Error;
+use crate::metrics::Gauge;
+use crate::object::Object;
+use crate::registry::kind::Served;
+use crate::request::selection::Selection;
+
+/// How a watcher wants its events written.
+pub enum Shape {
+    /// As they are: encoded once, shared by all.
+    Objects,
+    /// Written for this watcher alone: tables, metadata only, YAML-free by nature.
+    Custom(Box<dyn FnMut(&Object) -> Vec<u8> + Send>),
+}
+
+/// What a watch is to deliver.
+pub struct WatchPlan {
+    /// Where from.
+    pub cache: Arc<KindCache>,
+    /// In which version.
+    pub served: &'static Served,
+    /// Which objects.
+    pub selection: Selection,
+    /// In which form.
+    pub shape: Shape,
+    /// Objects to begin with, as ADDED events.
+    pub initial: Vec<Arc<Object>>,
+    /// A bookmark with this annotation ends the initial objects.
+    pub initial_end: bool,
+    /// Changes after this revision follow.
+    pub after: u64,
+    /// Whether to send bookmarks.
+    pub bookmarks: bool,
+    /// When to end.
+    pub timeout: Duration,
+    /// The empty object of the kind, for bookmarks: everything behind `"metadata":{…}`.
+    pub empty: Bytes,
+    /// Ends the watch when the server goes down.
+    pub shutdown: watch::Receiver<bool>,
+    /// Counted while the watch lives.
+    pub counted: Gauge,
+}
+
+/// The stream of a watch's lines.
+pub struct WatchStream {
+    plan: WatchPlan,
+    phase: Phase,
+    newest: Pin<Box<dyn Stream<Item = ()> + Send>>,
+    timer: Pin<Box<Sleep>>,
+    ends: Instant,
+    /// The revision up to which the watcher knows everything.
+    at: u64,
+    bookmarked: u64,
+}
+
+enum Phase {
+    /// The initial objects from this one on.
+    Initial(usize),
+    Live,
+    /// Nothing follows.
+    Ended,
+}
+
+/// How often an idle watcher learns how far the collection has come. Kubernetes: about a minute.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// Changes taken from the window under one lock.
+const BATCH: usize = 256;
+/// Small events are joined into chunks of up to this size, to spare frames and system calls.
+const CHUNK: usize = 16 * 1024;
+
+impl WatchStream {
+    /// Starts a watch.
+    pub fn new(plan: WatchPlan) -> WatchStream {
+        let ends = Instant::now() + plan.timeout;
+        let at = plan.after;
+        let receiver = plan.cache.subscribe();
+        let shutdown = plan.shutdown.clone();
+        let newest = Box::pin(wakeups(receiver, shutdown));
+        let timer = Box::pin(tokio::time::sleep_until(next_timer(ends, plan.bookmarks)));
+        WatchStream { plan, phase: Phase::Initial(0), newest, timer, ends, at, bookmarked: at }
+    }
+
+    /// The next chunk of lines, or the end.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            match self.phase {
+                Phase::Ended => return Poll::Ready(None),
+                Phase::Initial(from) => {
+                    if let Some(chunk) = self.initial(from) {
+                        return Poll::Ready(Some(chunk));
+                    }
+                }
+                Phase::Live => match self.live() {
+                    Some(chunk) => return Poll::Ready(Some(chunk)),
+                    None if *self.plan.shutdown.borrow() => self.phase = Phase::Ended,
+                    None => {
+                        if let Poll::Ready(due) = self.poll_timer(cx) {
+                            match due {
+                                Some(chunk) => return Poll::Ready(Some(chunk)),
+                                None => continue,
+                            }
+                        }
+                        if ready!(self.newest.as_mut().poll_next(cx)).is_none() {
+                            self.phase = Phase::Ended;
+                        }
+                    }
+                },
+            }
+        }
+    }
+
+    fn initial(&mut self, from: usize) -> Option<Bytes> {
+        let mut chunk = Chunk::default();
+        let mut next = from;
+        while let Some(object) = self.plan.initial.get(next).cloned() {
+            if chunk.is_full() {
+                break;
+            }
+            let line = self.line_of(&object, ChangeType::Added);
+            chunk.push(line);
+            next += 1;
+        }
+        if next < self.plan.initial.len() {
+            self.phase = Phase::Initial(next);
+        } else {
+            self.phase = Phase::Live;
+            self.plan.initial = Vec::new();
+            if self.plan.initial_end {
+                chunk.push(self.bookmark(true));
+            }
+        }
+        chunk.finish()
+    }
+
+    fn live(&mut self) -> Option<Bytes> {
+        let mut chunk = Chunk::default();
+        loop {
+            let (changes, upto) = match self.plan.cache.changes(self.at, BATCH) {
+                Ok(found) => found,
+                Err(too_old) => {
+                    self.phase = Phase::Ended;
+                    chunk.push(expired(self.at, too_old.floor));
+                    return chunk.finish();
+                }
+            };
+            for change in &changes {
+                if let Some(seen_as) = change.as_seen_by(|o| self.plan.selection.matches(o)) {
+                    chunk.push(self.line(change, seen_as));
+                }
+                self.at = change.revision;
+                if chunk.is_full() {
+                    return chunk.finish();
+                }
+            }
+            self.at = upto;
+            if changes.len() < BATCH {
+                return chunk.finish();
+            }
+        }
+    }
+
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        ready!(self.timer.poll_unpin(cx));
+        let now = Instant::now();
+        let ending = now >= self.ends;
+        if ending {
+            self.phase = Phase::Ended;
+        } else {
+            self.timer.as_mut().reset(next_timer(self.ends, self.plan.bookmarks));
+        }
+        let news = self.plan.bookmarks && (self.at > self.bookmarked || !ending);
+        Poll::Ready(news.then(|| self.bookmark(false)))
+    }
+
+    fn line(&mut self, change: &Arc<Change>, seen_as: ChangeType) -> Bytes {
+        match self.plan.shape {
+            Shape::Objects => change.line(self.plan.served, seen_as),
+            Shape::Custom(_) => self.line_of(&change.shown(seen_as), seen_as),
+        }
+    }
+
+    fn line_of(&mut self, object: &Object, seen_as: ChangeType) -> Bytes {
+        let json = match &mut self.plan.shape {
+            Shape::Objects => object.json(self.plan.cache.kind, self.plan.served),
+            Shape::Custom(write) => write(object).into(),
+        };
+        crate::cache::line(seen_as.as_str(), &json)
+    }
+
+    fn bookmark(&mut self, initial_end: bool) -> Bytes {
+        self.bookmarked = self.at;
+        let kind = self.plan.cache.kind;
+        let head = crate::object::head(kind.name, &self.plan.served.api_version());
+        let note = if initial_end {
+            ",\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}"
+        } else {
+            ""
+        };
+        let mut object =
+            format!("{head}\"metadata\":{{\"resourceVersion\":\"{}\"{note}}}", self.at);
+        object.push_str(&String::from_utf8_lossy(&self.plan.empty));
+        crate::cache::line("BOOKMARK", object.as_bytes())
+    }
+}
+
+/// The one line of a watch that cannot begin or go on: a Status in an ERROR event.
+pub fn expired(asked: u64, floor: u64) -> Bytes {
+    let text = format!("too old resource version: {asked} ({floor})");
+    error_line(&Error::Expired(text, String::new()))
+}
+
+/// An ERROR event.
+pub fn error_line(error: &Error) -> Bytes {
+    let status = serde_json::to_vec(&error.status()).unwrap_or_default();
+    crate::cache::line("ERROR", &status)
+}
+
+fn next_timer(ends: Instant, bookmarks: bool) -> Instant {
+    if bookmarks { ends.min(Instant::now() + BOOKMARK_EVERY) } else { ends }
+}
+
+/// Yields when the collection changed; ends when the server goes down.
+fn wakeups(
+    newest: watch::Receiver<u64>,
+    shutdown: watch::Receiver<bool>,
+) -> impl Stream<Item = ()> + Send {
+    futures::stream::unfold((newest, shutdown), |(mut newest, mut shutdown)| async move {
+        tokio::select! {
+            changed = newest.changed() => changed.ok()?,
+            changed = shutdown.changed() => changed.ok()?,
+        }
+        Some(((), (newest, shutdown)))
+    })
+}
+
+/// Lines joined into one piece; a single line is passed on without a copy.
+#[derive(Default)]
+struct Chunk {
+    only: Option<Bytes>,
+    joined: BytesMut,
+}
+
+impl Chunk {
+    fn push(&mut self, line: Bytes) {
+        match self.only.take() {
+            None if self.joined.is_empty() => self.only = Some(line),
+            first => {
+                self.joined.extend_from_slice(first.as_deref().unwrap_or_default());
+                self.joined.extend_from_slice(&line);
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.only.as_ref().map_or(0, Bytes::len) + self.joined.len() >= CHUNK
+    }
+
+    fn finish(self) -> Option<Bytes> {
+        self.only.or_else(|| (!self.joined.is_empty()).then(|| self.joined.freeze()))
+    }
+}

@@ -1,0 +1,162 @@
+//! Many clients at once: their recorded operations must have a single explanation.
+//!
+//! Every operation is recorded with what was known to be committed when it began and when it
+//! ended. The feed is the claimed order. Then each acknowledged write must be in the feed exactly
+//! once, at its revision, and fit the state there; each refusal and each read must fit a state
+//! between its beginning and its end.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::*;
+use crate::Page;
+
+const CLIENTS: u64 = 8;
+const OPERATIONS: u64 = 60;
+const KEYS: u64 = 5;
+
+/// One operation, with the newest revision acknowledged to anyone before it began.
+struct Recorded {
+    floor: Revision,
+    ceiling: Revision,
+    what: Operation,
+}
+
+enum Operation {
+    Write(Write, Result<Committed, Error>),
+    List(Page),
+}
+
+pub(crate) async fn concurrent_writes_are_linearizable(fixture: fn() -> Fixture) {
+    let fixture = fixture();
+    let store = fixture.open();
+    let start = store.revision();
+    let feed = Seen::follow(&*store, start).unwrap();
+    let acknowledged = Arc::new(AtomicU64::new(start));
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|n| tokio::spawn(client(n, Arc::clone(&store), Arc::clone(&acknowledged))))
+        .collect();
+    let mut recorded = Vec::new();
+    for client in clients {
+        recorded.extend(client.await.unwrap());
+    }
+    explain(start, &feed.events(), &recorded);
+    assert!(recorded.iter().any(|r| matches!(r.what, Operation::Write(_, Err(_)))), "some raced");
+}
+
+/// Reads and writes a few keys, expecting what it last saw of them.
+async fn client(n: u64, store: Arc<dyn Store>, acknowledged: Arc<AtomicU64>) -> Vec<Recorded> {
+    let mut dice = Dice(9_000 + n);
+    let mut known: BTreeMap<String, Revision> = BTreeMap::new();
+    let mut recorded = Vec::new();
+    for i in 0..OPERATIONS {
+        let key = format!("{}", dice.roll(KEYS));
+        let floor = acknowledged.load(Ordering::SeqCst);
+        let what = if dice.roll(5) == 0 {
+            let page = store.range(Range::default()).await.unwrap();
+            known = page.items.iter().map(|(key, s)| (key.clone(), s.revision)).collect();
+            Operation::List(page)
+        } else {
+            let expect = match known.get(&key) {
+                Some(revision) => Expect::Revision(*revision),
+                None => Expect::Absent,
+            };
+            // Every value is written once, so it names the write.
+            let write = if known.contains_key(&key) && dice.roll(4) == 0 {
+                delete_if(&key, expect)
+            } else {
+                put_if(&key, expect, format!("{n}/{i}"))
+            };
+            let answer = store.commit(write.clone()).await;
+            match (&answer, &write.change) {
+                (Ok(done), Change::Put(_)) => drop(known.insert(key, done.revision)),
+                (Ok(_), Change::Delete) => drop(known.remove(&key)),
+                (Err(Error::Conflict { current: Some(current) }), _) => {
+                    known.insert(key, *current);
+                }
+                (Err(Error::Conflict { current: None }), _) => drop(known.remove(&key)),
+                (Err(error), _) => panic!("{error}"),
+            }
+            if let Ok(done) = &answer {
+                acknowledged.fetch_max(done.revision, Ordering::SeqCst);
+            }
+            Operation::Write(write, answer)
+        };
+        // Whatever had an effect by now is in the store, if not yet acknowledged to its client.
+        let ceiling = store.range(Range { limit: Some(1), ..Range::default() }).await.unwrap();
+        recorded.push(Recorded { floor, ceiling: ceiling.revision, what });
+    }
+    recorded
+}
+
+fn explain(start: Revision, events: &[Event], recorded: &[Recorded]) {
+    let replay = Replay::of(start, events);
+    let mut by_revision: BTreeMap<Revision, &Event> =
+        events.iter().map(|event| (event.revision, event)).collect();
+    for Recorded { floor, ceiling, what } in recorded {
+        match what {
+            Operation::Write(write, Ok(done)) => {
+                assert!(*floor < done.revision && done.revision <= *ceiling, "{write:?}: {done:?}");
+                let event = by_revision.remove(&done.revision).expect("in the feed, once");
+                assert_eq!(event.key, write.key);
+                assert_eq!(event.previous, done.previous);
+                let value = match &write.change {
+                    Change::Put(value) => Some(value),
+                    Change::Delete => None,
+                };
+                assert_eq!(event.value.as_ref(), value);
+                let before = replay.at(done.revision - 1).get(&write.key).map(|s| s.revision);
+                assert!(holds(write.expect, before), "{write:?} on {before:?}");
+            }
+            Operation::Write(write, Err(Error::Conflict { current })) => {
+                let fits = (*floor..=*ceiling).any(|at| {
+                    let state = replay.at(at).get(&write.key).map(|s| s.revision);
+                    state == *current && !holds(write.expect, state)
+                });
+                assert!(fits, "{write:?} was refused for {current:?} in {floor}..={ceiling}");
+            }
+            Operation::Write(write, Err(error)) => panic!("{write:?}: {error}"),
+            Operation::List(page) => {
+                assert!(*floor <= page.revision && page.revision <= *ceiling, "a stale read");
+                let items: BTreeMap<_, _> = page.items.iter().cloned().collect();
+                assert_eq!(&items, replay.at(page.revision));
+            }
+        }
+    }
+    assert_eq!(by_revision.len(), 0, "nobody was told of {by_revision:?}");
+}
+
+fn holds(expect: Expect, current: Option<Revision>) -> bool {
+    match expect {
+        Expect::Any => true,
+        Expect::Absent => current.is_none(),
+        Expect::Revision(revision) => current == Some(revision),
+    }
+}
+
+pub(crate) async fn one_of_many_creators_wins(fixture: fn() -> Fixture) {
+    let fixture = fixture();
+    let store = fixture.open();
+    for round in 0..20 {
+        let key = format!("{round}");
+        let creators: Vec<_> = (0..CLIENTS)
+            .map(|n| {
+                let (store, key) = (Arc::clone(&store), key.clone());
+                tokio::spawn(async move {
+                    (n, store.commit(put_if(&key, Expect::Absent, format!("{n}"))).await)
+                })
+            })
+            .collect();
+        let mut winners = Vec::new();
+        let mut losers = Vec::new();
+        for creator in creators {
+            match creator.await.unwrap() {
+                (n, Ok(done)) => winners.push((n, done.revision)),
+                (_, Err(error)) => losers.push(error),
+            }
+        }
+        let [(winner, revision)] = winners[..] else { panic!("{winners:?}") };
+        assert!(losers.iter().all(|e| *e == Error::Conflict { current: Some(revision) }));
+        let stored = store.get(&key).await.unwrap().unwrap();
+        assert_eq!((stored.revision, stored.value), (revision, Bytes::from(format!("{winner}"))));
+    }
+}

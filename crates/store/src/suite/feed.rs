@@ -1,0 +1,167 @@
+//! The guarantees of the feed, by name.
+
+use super::*;
+
+/// A few hundred writes by several writers at once, some of them refused.
+async fn load(store: &Arc<dyn Store>, seed: u64, writers: u64, writes: u64) {
+    let tasks: Vec<_> = (0..writers)
+        .map(|writer| {
+            let store = Arc::clone(store);
+            tokio::spawn(async move {
+                let mut dice = Dice(seed * 1_000 + writer);
+                for n in 0..writes {
+                    let key = format!("k{}", dice.roll(10));
+                    let write = match dice.roll(4) {
+                        0 => delete(&key),
+                        1 => put_if(&key, Expect::Absent, format!("{writer}/{n}")),
+                        _ => put(&key, format!("{writer}/{n}")),
+                    };
+                    match store.commit(write).await {
+                        Ok(_) | Err(Error::Conflict { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
+pub(crate) async fn the_feed_is_ordered_unique_and_complete(fixture: fn() -> Fixture) {
+    let fixture = fixture();
+    let store = fixture.open();
+    let start = store.revision();
+    let first = Seen::follow(&*store, start).unwrap();
+    let late = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move {
+            // Followers that come while commits are made, from the start and from now.
+            let mut followers = Vec::new();
+            for _ in 0..20 {
+                for after in [start, store.revision()] {
+                    followers.push((after, Seen::follow(&*store, after).unwrap()));
+                }
+                tokio::task::yield_now().await;
+            }
+            followers
+        }
+    });
+    load(&store, 3, 4, 60).await;
+    let followers = late.await.unwrap();
+    let history = store.history(start, usize::MAX).await.unwrap();
+    Replay::of(start, &history);
+    assert_eq!(history.last().unwrap().revision, store.revision());
+    assert_eq!(first.events(), history);
+    for (after, seen) in followers {
+        let expected: Vec<_> = history.iter().filter(|e| e.revision > after).cloned().collect();
+        assert_eq!(seen.events(), expected, "after {after}");
+    }
+}
+
+pub(crate) async fn the_feed_resumes_from_any_revision(fixture: fn() -> Fixture) {
+    let fixture = fixture();
+    let store = fixture.open();
+    let start = store.revision();
+    load(&store, 4, 2, 30).await;
+    let history = store.history(start, usize::MAX).await.unwrap();
+    let newest = store.revision();
+    let floor = history[history.len() / 2].revision;
+    store.compact(floor).await.unwrap();
+    for after in 0..=newest + 1 {
+        let page = store.history(after, usize::MAX).await;
+        let seen = Seen::follow(&*store, after).map(|seen| seen.events());
+        assert_eq!(page, seen, "after {after}");
+        if after < floor {
+            assert_eq!(seen, Err(Error::Compacted { floor }), "after {after}");
+        } else if after > newest {
+            assert_eq!(seen, Err(Error::Future { revision: newest }), "after {after}");
+        } else {
+            let expected: Vec<_> = history.iter().filter(|e| e.revision > after).cloned().collect();
+            assert_eq!(seen, Ok(expected), "after {after}");
+        }
+    }
+    let few = store.history(floor, 3).await.unwrap();
+    let expected: Vec<_> = history.iter().filter(|e| e.revision > floor).take(3).cloned().collect();
+    assert_eq!(few, expected);
+}
+
+pub(crate) async fn the_feed_carries_previous_values(fixture: fn() -> Fixture) {
+    let fixture = fixture();
+    let store = fixture.open();
+    let start = store.revision();
+    let live = Seen::follow(&*store, start).unwrap();
+    for write in [put("k", "1"), put("k", "2"), put("other", "x"), delete("k"), put("k", "3")] {
+        must(&*store, write).await;
+    }
+    let replayed = Seen::follow(&*store, start).unwrap();
+    for events in [live.events(), replayed.events()] {
+        let told: Vec<_> = events
+            .iter()
+            .map(|e| {
+                let text = |b: &Bytes| String::from_utf8_lossy(b).into_owned();
+                let old = e.previous.as_ref().map(|old| text(&old.value));
+                (e.key.as_str(), e.value.as_ref().map(text), old, e.created == e.revision)
+            })
+            .collect();
+        let some = |text: &str| Some(text.to_owned());
+        let expected = [
+            ("k", some("1"), None, true),
+            ("k", some("2"), some("1"), false),
+            ("other", some("x"), None, true),
+            ("k", None, some("2"), false),
+            ("k", some("3"), None, true),
+        ];
+        assert_eq!(told, expected);
+    }
+    // The value that an event replaced outlives the event that set it.
+    let second = live.events()[1].revision;
+    store.compact(second).await.unwrap();
+    let rest = store.history(second, usize::MAX).await.unwrap();
+    assert_eq!(rest, live.events()[2..]);
+}
+
+pub(crate) async fn the_feed_comes_before_the_answer(fixture: fn() -> Fixture) {
+    let fixture = fixture();
+    let store = fixture.open();
+    let seen = Seen::follow(&*store, store.revision()).unwrap();
+    let tasks: Vec<_> = (0..8)
+        .map(|writer| {
+            let (store, seen) = (Arc::clone(&store), seen.clone());
+            tokio::spawn(async move {
+                for n in 0..20 {
+                    let answer = must(&*store, put(&format!("{writer}"), format!("{n}"))).await;
+                    assert!(store.revision() >= answer.revision);
+                    assert!(seen.events().iter().any(|e| e.revision == answer.revision));
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
+pub(crate) async fn a_sink_that_panics_fails_the_store(fixture: fn() -> Fixture) {
+    let fixture = fixture();
+    let store = fixture.open();
+    let start = store.revision();
+    let healthy = Seen::follow(&*store, start).unwrap();
+    let fragile =
+        |events: &[Event]| assert!(events.iter().all(|e| e.key != "bad"), "cannot take it");
+    store.follow(start, Box::new(fragile)).unwrap();
+    must(&*store, put("good", "1")).await;
+    assert_eq!(store.failure(), None);
+    let failed = store.failed();
+    let Err(Error::Failed { what }) = store.commit(put("bad", "1")).await else {
+        panic!("the failure was hidden");
+    };
+    assert!(what.contains("cannot take it"), "{what}");
+    assert_eq!(failed.await, Error::Failed { what: what.clone() });
+    assert_eq!(store.failure(), Some(Error::Failed { what: what.clone() }));
+    assert_eq!(store.commit(put("good", "2")).await, Err(Error::Failed { what }));
+    // Whoever else follows has seen all that is durable, and reads go on.
+    assert_eq!(healthy.events().len(), 2);
+    assert_eq!(everything(&*store).await.len(), 2);
+}

@@ -1,0 +1,419 @@
+//! The data directory: made on the first start, completed after a crash, used again ever after.
+//!
+//! ```text
+//! D/lock                   held while a process uses the directory
+//! D/admin.kubeconfig       for kubectl, with everything in it
+//! D/pki/ca.crt, .key       what clients verify the server with
+//! D/pki/server.crt, .key   what the server shows
+//! D/pki/client-ca.crt, .key   what the server verifies clients with
+//! D/pki/admin.crt, .key    the administrator's, as in admin.kubeconfig
+//! D/pki/sa.key, .pub       signs service-account tokens
+//! D/store/                 the database
+//! ```
+//!
+//! Clients and servers have different authorities. With one for both, whatever is issued to a
+//! server is one forgotten usage check away from being a login.
+//!
+//! Keys are kept for good; a certificate that is about to expire or says the wrong thing is issued
+//! anew for the same key. So a change is always one rename, and there is no moment at which a key
+//! and its certificate do not belong together. If they do not, somebody put them there, and we say
+//! so rather than overwrite them.
+
+mod durable;
+mod kubeconfig;
+mod lock;
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use time::{Duration, OffsetDateTime};
+use windlass_pki::{
+    AltName, Authority, Certificate, Leaf, PrivateKey, Purpose, Serial, Subject, SystemRandom,
+    Validity, issue,
+};
+
+use zeroize::Zeroizing;
+
+use durable::NewFile;
+use lock::Lock;
+
+const AUTHORITY_LIFETIME: Duration = Duration::days(3650);
+const LEAF_LIFETIME: Duration = Duration::days(365);
+
+/// A certificate that ends sooner than this is issued anew on start.
+const RENEW_BEFORE: Duration = Duration::days(30);
+
+/// Certificates begin a little in the past, for clients whose clocks are behind.
+const BACKDATED: Duration = Duration::minutes(5);
+
+/// The first address of the service range that Kubernetes clusters have by default; clients inside
+/// reach the API by it.
+const SERVICE_ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 96, 0, 1));
+
+/// Where the files of a data directory are.
+#[derive(Debug, Clone)]
+pub struct Layout {
+    root: PathBuf,
+}
+
+impl Layout {
+    /// The layout of the directory `root`.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The directory itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The database's directory.
+    pub fn store(&self) -> PathBuf {
+        self.root.join("store")
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.root.join("admin.kubeconfig")
+    }
+
+    /// A file of the given name under `pki/`.
+    pub fn pki(&self, name: &str) -> PathBuf {
+        self.root.join("pki").join(name)
+    }
+
+    fn pair(&self, name: &str) -> PairPaths {
+        let file = |extension| self.pki(&format!("{name}.{extension}"));
+        PairPaths { certificate: file("crt"), key: file("key") }
+    }
+}
+
+/// What a server can be told about itself.
+#[derive(Debug, Clone)]
+pub struct Site {
+    /// The address it listens on, with its real port.
+    pub listen: SocketAddr,
+    /// The machine's name, if it has one.
+    pub hostname: Option<String>,
+}
+
+/// A directory with everything in it, held until dropped.
+#[derive(Debug)]
+pub struct DataDir {
+    /// Where the files are.
+    pub layout: Layout,
+    /// The authority that clients verify the server with.
+    pub ca: Authority,
+    /// The authority that the server verifies clients with.
+    pub client_ca: Authority,
+    /// What the server shows.
+    pub serving: Pair,
+    /// What the administrator shows.
+    pub admin: Pair,
+    /// The key that signs service-account tokens.
+    pub service_account_key: PrivateKey,
+    /// Where clients find the server.
+    pub url: String,
+    /// Files that were written now, in order. Empty when everything was there.
+    pub written: Vec<PathBuf>,
+    _lock: Lock,
+}
+
+/// A certificate and its key.
+#[derive(Debug)]
+pub struct Pair {
+    /// The certificate.
+    pub certificate: Certificate,
+    /// The key that belongs to it.
+    pub key: PrivateKey,
+}
+
+/// Makes what is missing in a data directory and reads the rest.
+pub fn prepare(layout: Layout, site: &Site, now: OffsetDateTime) -> Result<DataDir> {
+    durable::create_directory(layout.root())?;
+    let lock = Lock::take(&layout.root().join("lock"))?;
+    durable::create_directory(&layout.root().join("pki"))?;
+
+    let mut making = Making { layout: &layout, now, files: Vec::new() };
+    let ca = making.authority("ca", "windlass-ca")?;
+    let client_ca = making.authority("client-ca", "windlass-client-ca")?;
+    let serving = making.leaf(&ca, "server", &serving_request(site)?)?;
+    let admin = making.leaf(&client_ca, "admin", &admin_request()?)?;
+    let service_account_key = making.service_account_key()?;
+    let url = url(site.listen);
+    making.kubeconfig(&url, &ca, &admin)?;
+    let files = making.files;
+    durable::write_all(&files)?;
+
+    let written = files.into_iter().map(|file| file.path).collect();
+    Ok(DataDir {
+        layout,
+        ca,
+        client_ca,
+        serving,
+        admin,
+        service_account_key,
+        url,
+        written,
+        _lock: lock,
+    })
+}
+
+/// What a leaf certificate is to say.
+struct Request {
+    subject: Subject,
+    common_name: &'static str,
+    organizations: &'static [&'static str],
+    alt_names: Vec<AltName>,
+    purpose: Purpose,
+}
+
+impl Request {
+    fn new(
+        common_name: &'static str,
+        organizations: &'static [&'static str],
+        alt_names: Vec<AltName>,
+        purpose: Purpose,
+    ) -> Result<Self> {
+        let subject = Subject::new(common_name, organizations)?;
+        Ok(Self { subject, common_name, organizations, alt_names, purpose })
+    }
+
+    /// Why a certificate no longer does, if so.
+    fn objection(
+        &self,
+        certificate: &Certificate,
+        authority: &Authority,
+        now: OffsetDateTime,
+    ) -> Option<&'static str> {
+        let sorted = |names: &[AltName]| {
+            let mut names = names.to_vec();
+            names.sort();
+            names
+        };
+        if !certificate.validity().contains(now) {
+            Some("it is not valid now")
+        } else if !certificate.validity().contains(now.saturating_add(RENEW_BEFORE)) {
+            Some("it expires soon")
+        } else if !authority.has_issued(certificate) {
+            Some("its authority has changed")
+        } else if sorted(certificate.alt_names()) != sorted(&self.alt_names) {
+            Some("the server has other names now")
+        } else if certificate.common_name() != Some(self.common_name)
+            || certificate.organizations() != self.organizations
+            || !certificate.allows(&self.purpose)
+        {
+            Some("it is for somebody else")
+        } else {
+            None
+        }
+    }
+}
+
+fn serving_request(site: &Site) -> Result<Request> {
+    let dns = [
+        "localhost",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+    ];
+    let mut names = dns.map(|name| AltName::Dns(name.to_owned())).to_vec();
+    let hostname = site.hostname.as_deref().map(str::to_ascii_lowercase);
+    names.extend(hostname.filter(|name| is_host_name(name)).map(AltName::Dns));
+    names
+        .extend(["127.0.0.1", "::1"].into_iter().filter_map(|ip| ip.parse().ok()).map(AltName::Ip));
+    names.push(AltName::Ip(SERVICE_ADDRESS));
+    if !site.listen.ip().is_unspecified() {
+        names.push(AltName::Ip(site.listen.ip()));
+    }
+    let mut seen = Vec::new();
+    names.retain(|name| {
+        let new = !seen.contains(name);
+        seen.push(name.clone());
+        new
+    });
+    Request::new("kube-apiserver", &[], names, Purpose::ServerAuth)
+}
+
+/// A machine may be called anything; only what is a DNS name can be certified as one.
+fn is_host_name(name: &str) -> bool {
+    name.len() <= 253
+        && name.split('.').all(|label| {
+            (1..=63).contains(&label.len())
+                && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+        })
+}
+
+fn admin_request() -> Result<Request> {
+    Request::new("kubernetes-admin", &["system:masters"], Vec::new(), Purpose::ClientAuth)
+}
+
+/// Where clients on this machine reach the server.
+fn url(listen: SocketAddr) -> String {
+    let ip = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
+        IpAddr::V6(ip) if ip.is_unspecified() => std::net::Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    format!("https://{}", SocketAddr::new(ip, listen.port()))
+}
+
+struct PairPaths {
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+impl PairPaths {
+    /// For messages.
+    fn both(&self) -> String {
+        format!("{} and {}", self.certificate.display(), self.key.display())
+    }
+}
+
+/// Collects what has to be written, so that it is written together.
+struct Making<'a> {
+    layout: &'a Layout,
+    now: OffsetDateTime,
+    files: Vec<NewFile>,
+}
+
+impl Making<'_> {
+    fn authority(&mut self, name: &str, common_name: &str) -> Result<Authority> {
+        let paths = self.layout.pair(name);
+        let key = self.key(&paths.key, &paths.certificate)?;
+        let Some(text) = read(&paths.certificate)? else {
+            let subject = Subject::new(common_name, &[])?;
+            let validity = self.validity(AUTHORITY_LIFETIME)?;
+            let authority = Authority::self_signed(&subject, validity, key, serial()?)?;
+            self.files.push(NewFile::public(paths.certificate, authority.certificate().to_pem()));
+            return Ok(authority);
+        };
+        let certificate = Certificate::from_pem(&text)
+            .with_context(|| format!("cannot read {}", paths.certificate.display()))?;
+        if !certificate.validity().contains(self.now) {
+            bail!(
+                "the certificate authority in {} is not valid now: it is valid from {} to {}. \
+                 Put a valid one and its key there, or move both away to have a new one made",
+                paths.certificate.display(),
+                certificate.validity().not_before(),
+                certificate.validity().not_after(),
+            );
+        }
+        Authority::new(certificate, key)
+            .with_context(|| format!("cannot use {} together", paths.both()))
+    }
+
+    fn leaf(&mut self, authority: &Authority, name: &str, request: &Request) -> Result<Pair> {
+        let paths = self.layout.pair(name);
+        let key = self.key(&paths.key, &paths.certificate)?;
+        if let Some(text) = read(&paths.certificate)? {
+            let certificate = Certificate::from_pem(&text)
+                .with_context(|| format!("cannot read {}", paths.certificate.display()))?;
+            if certificate.public_key() != key.public_key() {
+                bail!(
+                    "{} do not belong together: put the right ones there, or move both away to \
+                     have new ones made",
+                    paths.both()
+                );
+            }
+            match request.objection(&certificate, authority, self.now) {
+                None => return Ok(Pair { certificate, key }),
+                Some(reason) => {
+                    tracing::info!(file = %paths.certificate.display(), reason, "issuing anew");
+                }
+            }
+        }
+        let leaf = Leaf {
+            subject: request.subject.clone(),
+            alt_names: request.alt_names.clone(),
+            purposes: vec![request.purpose.clone()],
+            validity: self.validity(LEAF_LIFETIME)?,
+            public_key: key.public_key(),
+            serial: serial()?,
+        };
+        let certificate = Certificate::from_der(&issue(authority, &leaf)?)?;
+        self.files.push(NewFile::public(paths.certificate, certificate.to_pem()));
+        Ok(Pair { certificate, key })
+    }
+
+    fn service_account_key(&mut self) -> Result<PrivateKey> {
+        let (path, public) = (self.layout.pki("sa.key"), self.layout.pki("sa.pub"));
+        let key = self.key(&path, &public)?;
+        let expected = key.public_key().to_pem();
+        match read(&public)? {
+            None => self.files.push(NewFile::public(public, expected)),
+            Some(text) if *text == expected.as_bytes() => {}
+            Some(_) => bail!(
+                "{} is not the public key of {}: put the right ones there, or move both away to \
+                 have new ones made",
+                public.display(),
+                path.display()
+            ),
+        }
+        Ok(key)
+    }
+
+    /// Reads a private key, or makes one if neither it nor what goes with it is there.
+    fn key(&mut self, path: &Path, companion: &Path) -> Result<PrivateKey> {
+        if let Some(text) = read(path)? {
+            durable::warn_if_exposed(path)?;
+            let key = PrivateKey::from_pem(&text);
+            return key.with_context(|| format!("cannot read {}", path.display()));
+        }
+        if companion
+            .try_exists()
+            .with_context(|| format!("cannot look at {}", companion.display()))?
+        {
+            // Keys are written first, so this is no half-made directory: the key was taken away.
+            bail!(
+                "{} is there, but its private key {} is not: put the key back, or move the other \
+                 away too to have new ones made",
+                companion.display(),
+                path.display()
+            );
+        }
+        let key = PrivateKey::generate()?;
+        self.files.push(NewFile::private(path.to_owned(), key.to_pem()?));
+        Ok(key)
+    }
+
+    fn kubeconfig(&mut self, url: &str, ca: &Authority, admin: &Pair) -> Result<()> {
+        let path = self.layout.kubeconfig();
+        let contents = kubeconfig::Contents::new(url, ca.certificate(), admin)?;
+        if let Some(text) = read(&path)? {
+            if contents.is_in(&text) {
+                return durable::warn_if_exposed(&path);
+            }
+            tracing::info!(file = %path.display(), "writing anew: it no longer fits this server");
+        }
+        self.files.push(NewFile::private(path, contents.render()));
+        Ok(())
+    }
+
+    fn validity(&self, lifetime: Duration) -> Result<Validity> {
+        let start = self.now.checked_sub(BACKDATED).unwrap_or(self.now);
+        Ok(Validity::lasting(start, lifetime)?)
+    }
+}
+
+fn serial() -> Result<Serial> {
+    Ok(Serial::random(&SystemRandom::new())?)
+}
+
+/// The contents of a file, if there is one.
+fn read(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>> {
+    match fs::read(path) {
+        Ok(contents) => Ok(Some(Zeroizing::new(contents))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,47 @@
+//! One process to a data directory.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+/// Held until dropped, or until the process ends however it ends.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Takes the lock, or says who has it.
+    pub fn take(path: &Path) -> Result<Self> {
+        let context = || format!("cannot lock {}", path.display());
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)
+            .with_context(context)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                // Whoever holds it may not have written its number yet.
+                let _ = (&mut file).take(20).read_to_string(&mut holder);
+                let holder = match holder.trim() {
+                    "" => String::new(),
+                    pid => format!(" (process {pid})"),
+                };
+                let directory = path.parent().unwrap_or(path).display();
+                bail!("another windlass{holder} is using the data directory {directory}");
+            }
+            Err(TryLockError::Error(error)) => return Err(error).with_context(context),
+        }
+        file.set_len(0).with_context(context)?;
+        writeln!(file, "{}", std::process::id()).with_context(context)?;
+        Ok(Self { _file: file })
+    }
+}

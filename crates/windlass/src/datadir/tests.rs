@@ -1,0 +1,319 @@
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use time::macros::datetime;
+
+use super::*;
+
+const NOW: OffsetDateTime = datetime!(2026-06-01 12:00 UTC);
+const FILES: [&str; 11] = [
+    "admin.kubeconfig",
+    "pki/admin.crt",
+    "pki/admin.key",
+    "pki/ca.crt",
+    "pki/ca.key",
+    "pki/client-ca.crt",
+    "pki/client-ca.key",
+    "pki/sa.key",
+    "pki/sa.pub",
+    "pki/server.crt",
+    "pki/server.key",
+];
+
+fn site() -> Site {
+    Site { listen: "127.0.0.1:6443".parse().unwrap(), hostname: Some("Laptop".into()) }
+}
+
+fn start(root: &Path, site: &Site, now: OffsetDateTime) -> Result<DataDir> {
+    prepare(Layout::new(root), site, now)
+}
+
+/// Names of the files that a start has written.
+fn written(root: &Path, site: &Site, now: OffsetDateTime) -> Vec<String> {
+    let prepared = start(root, site, now).unwrap();
+    let mut names = prepared
+        .written
+        .iter()
+        .map(|path| path.strip_prefix(root).unwrap().to_str().unwrap().to_owned())
+        .collect::<Vec<_>>();
+    names.sort();
+    names
+}
+
+fn contents(root: &Path) -> BTreeMap<String, Vec<u8>> {
+    FILES.iter().map(|&name| (name.to_owned(), fs::read(root.join(name)).unwrap())).collect()
+}
+
+#[test]
+fn makes_everything_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = &directory.path().join("not/yet/there");
+    assert_eq!(written(root, &site(), NOW), FILES);
+    let first = contents(root);
+    assert_eq!(written(root, &site(), NOW + Duration::days(300)), [""; 0]);
+    assert_eq!(contents(root), first);
+
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(root), 0o700);
+    assert_eq!(mode(&root.join("pki")), 0o700);
+    for name in FILES {
+        let public = name.ends_with(".crt") || name.ends_with(".pub");
+        assert_eq!(mode(&root.join(name)), if public { 0o644 } else { 0o600 }, "{name}");
+    }
+    let leftovers = fs::read_dir(root.join("pki")).unwrap().count();
+    assert_eq!(leftovers, FILES.len() - 1);
+}
+
+#[test]
+fn certificates_say_what_they_should() {
+    let directory = tempfile::tempdir().unwrap();
+    let listen = "192.0.2.7:6443".parse().unwrap();
+    let prepared =
+        start(directory.path(), &Site { listen, hostname: Some("Laptop".into()) }, NOW).unwrap();
+    let names = [
+        "localhost",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+        "laptop",
+    ];
+    let addresses = ["127.0.0.1", "::1", "10.96.0.1", "192.0.2.7"];
+    let names = names.iter().map(|name| AltName::Dns((*name).to_owned()));
+    let addresses = addresses.iter().map(|address| AltName::Ip(address.parse().unwrap()));
+    let serving = &prepared.serving.certificate;
+    assert_eq!(serving.alt_names(), names.chain(addresses).collect::<Vec<_>>());
+    assert!(serving.allows(&Purpose::ServerAuth) && !serving.allows(&Purpose::ClientAuth));
+    let admin = &prepared.admin.certificate;
+    assert_eq!(admin.common_name(), Some("kubernetes-admin"));
+    assert_eq!(admin.organizations(), ["system:masters"]);
+    assert!(admin.allows(&Purpose::ClientAuth) && !admin.allows(&Purpose::ServerAuth));
+    assert!(prepared.ca.has_issued(serving) && !prepared.client_ca.has_issued(serving));
+    assert!(prepared.client_ca.has_issued(admin) && !prepared.ca.has_issued(admin));
+    assert_eq!(prepared.url, "https://192.0.2.7:6443");
+
+    let pki = |name: &str| prepared.layout.pki(name);
+    for (ca, certificate) in [("ca.crt", "server.crt"), ("client-ca.crt", "admin.crt")] {
+        let at = NOW.unix_timestamp().to_string();
+        let verified = Command::new("openssl")
+            .args(["verify", "-x509_strict", "-attime", &at, "-CAfile"])
+            .args([pki(ca), pki(certificate)])
+            .output()
+            .unwrap();
+        assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+    }
+}
+
+#[test]
+fn the_kubeconfig_has_everything_in_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let prepared = start(directory.path(), &site(), NOW).unwrap();
+    let text = fs::read_to_string(prepared.layout.kubeconfig()).unwrap();
+    let config: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
+    let decode = |pointer: &str| {
+        use base64::Engine;
+        let value = config.pointer(pointer).and_then(|value| value.as_str()).unwrap();
+        let bytes = base64::engine::general_purpose::STANDARD.decode(value).unwrap();
+        String::from_utf8(bytes).unwrap()
+    };
+    let file = |name: &str| fs::read_to_string(prepared.layout.pki(name)).unwrap();
+    assert_eq!(decode("/clusters/0/cluster/certificate-authority-data"), file("ca.crt"));
+    assert_eq!(decode("/users/0/user/client-certificate-data"), file("admin.crt"));
+    assert_eq!(decode("/users/0/user/client-key-data"), file("admin.key"));
+    let string = |pointer: &str| config.pointer(pointer).and_then(|value| value.as_str()).unwrap();
+    assert_eq!(string("/clusters/0/cluster/server"), "https://127.0.0.1:6443");
+    assert_eq!(string("/current-context"), string("/contexts/0/name"));
+}
+
+#[test]
+fn completes_a_directory_that_a_crash_left_half_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let complete = directory.path().join("complete");
+    let prepared = start(&complete, &site(), NOW).unwrap();
+    let order = prepared.written.clone();
+    drop(prepared);
+    // A crash leaves the first so many files, in the order in which they were to appear.
+    for survivors in 0..order.len() {
+        let root = directory.path().join(survivors.to_string());
+        fs::create_dir_all(root.join("pki")).unwrap();
+        fs::write(root.join("pki/.ca.key.new"), "half a k").unwrap();
+        for path in order.iter().take(survivors) {
+            fs::copy(path, root.join(path.strip_prefix(&complete).unwrap())).unwrap();
+        }
+        let prepared = start(&root, &site(), NOW).unwrap();
+        assert_eq!(prepared.written.len(), order.len() - survivors, "{survivors}");
+        drop(prepared);
+        assert_eq!(written(&root, &site(), NOW), [""; 0], "{survivors}");
+    }
+}
+
+#[test]
+fn issues_anew_what_no_longer_fits() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    written(root, &site(), NOW);
+    let before = contents(root);
+
+    let moved = Site { listen: "192.0.2.7:6443".parse().unwrap(), ..site() };
+    assert_eq!(written(root, &moved, NOW), ["admin.kubeconfig", "pki/server.crt"]);
+    let other_port = Site { listen: "192.0.2.7:7443".parse().unwrap(), ..site() };
+    assert_eq!(written(root, &other_port, NOW), ["admin.kubeconfig"]);
+    let renamed = Site { hostname: Some("server".into()), ..other_port.clone() };
+    assert_eq!(written(root, &renamed, NOW), ["pki/server.crt"]);
+    let late = NOW + Duration::days(336);
+    let renewed = ["admin.kubeconfig", "pki/admin.crt", "pki/server.crt"];
+    assert_eq!(written(root, &renamed, late), renewed);
+    assert_eq!(written(root, &renamed, late), [""; 0]);
+
+    let after = contents(root);
+    for name in FILES.iter().filter(|name| name.ends_with(".key") || name.contains("ca.")) {
+        assert_eq!(before.get(*name), after.get(*name), "{name}");
+    }
+}
+
+#[test]
+fn follows_a_new_authority() {
+    let directory = tempfile::tempdir().unwrap();
+    let (root, other) = (directory.path().join("one"), directory.path().join("two"));
+    written(&root, &site(), NOW);
+    written(&other, &site(), NOW);
+    for name in ["pki/ca.crt", "pki/ca.key"] {
+        fs::copy(other.join(name), root.join(name)).unwrap();
+    }
+    assert_eq!(written(&root, &site(), NOW), ["admin.kubeconfig", "pki/server.crt"]);
+}
+
+#[test]
+fn keeps_what_people_changed_in_the_kubeconfig() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    written(root, &site(), NOW);
+    let path = root.join("admin.kubeconfig");
+    let text = fs::read_to_string(&path).unwrap();
+    let changed = text.replace("    user: kuber", "    namespace: mine\n    user: kuber");
+    assert_ne!(text, changed);
+    fs::write(&path, &changed).unwrap();
+    assert_eq!(written(root, &site(), NOW), [""; 0]);
+    fs::write(&path, "").unwrap();
+    assert_eq!(written(root, &site(), NOW), ["admin.kubeconfig"]);
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+}
+
+#[test]
+fn refuses_pairs_that_do_not_match_and_touches_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (good, other) = (directory.path().join("good"), directory.path().join("other"));
+    written(&good, &site(), NOW);
+    written(&other, &site(), NOW);
+    // (file, what it becomes, files the error must name)
+    let swap = |name: &str| fs::read(other.join(name)).unwrap();
+    let table = [
+        ("pki/ca.key", Some(swap("pki/ca.key")), &["ca.crt", "ca.key"][..]),
+        ("pki/ca.crt", Some(swap("pki/ca.crt")), &["ca.crt", "ca.key"]),
+        ("pki/ca.crt", Some(swap("pki/server.crt")), &["ca.crt", "ca.key"]),
+        ("pki/ca.crt", Some(b"garbage".to_vec()), &["ca.crt"]),
+        ("pki/ca.key", Some(Vec::new()), &["ca.key"]),
+        ("pki/ca.key", None, &["ca.crt", "ca.key"]),
+        ("pki/client-ca.key", Some(swap("pki/client-ca.key")), &["client-ca.crt", "client-ca.key"]),
+        ("pki/server.key", Some(swap("pki/server.key")), &["server.crt", "server.key"]),
+        ("pki/server.key", None, &["server.crt", "server.key"]),
+        ("pki/admin.crt", Some(swap("pki/admin.crt")), &["admin.crt", "admin.key"]),
+        ("pki/sa.key", Some(swap("pki/sa.key")), &["sa.key", "sa.pub"]),
+        ("pki/sa.key", None, &["sa.key", "sa.pub"]),
+        ("pki/sa.pub", Some(b"garbage".to_vec()), &["sa.key", "sa.pub"]),
+    ];
+    for (index, (name, becomes, named)) in table.into_iter().enumerate() {
+        let root = directory.path().join(index.to_string());
+        fs::create_dir_all(root.join("pki")).unwrap();
+        for file in FILES {
+            fs::copy(good.join(file), root.join(file)).unwrap();
+        }
+        match becomes {
+            Some(bytes) => fs::write(root.join(name), bytes).unwrap(),
+            None => fs::remove_file(root.join(name)).unwrap(),
+        }
+        let state = || FILES.iter().map(|file| fs::read(root.join(file)).ok()).collect::<Vec<_>>();
+        let before = state();
+        let error = format!("{:#}", start(&root, &site(), NOW).unwrap_err());
+        for file in named {
+            assert!(error.contains(&format!("/{file}")), "{index} {name}: {error}");
+        }
+        assert!(before == state(), "{index} {name}: files were changed");
+    }
+}
+
+#[test]
+fn says_which_authority_is_out_of_date() {
+    let directory = tempfile::tempdir().unwrap();
+    written(directory.path(), &site(), NOW);
+    for now in [NOW + Duration::days(3651), NOW - Duration::days(1)] {
+        let error = format!("{:#}", start(directory.path(), &site(), now).unwrap_err());
+        assert!(error.contains("/ca.crt is not valid now"), "{error}");
+    }
+}
+
+#[test]
+fn lets_in_one_process_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = start(directory.path(), &site(), NOW).unwrap();
+    let error = start(directory.path(), &site(), NOW).unwrap_err().to_string();
+    let holder = format!("another windlass (process {})", std::process::id());
+    assert!(error.starts_with(&holder), "{error}");
+    drop(first);
+    start(directory.path(), &site(), NOW).unwrap();
+}
+
+#[test]
+fn survives_any_damage_to_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    written(root, &site(), NOW);
+    let good = contents(root);
+    for (name, bytes) in &good {
+        for damage in [&b""[..], b"\0\xff", b"-----BEGIN CERTIFICATE-----\n"] {
+            fs::write(root.join(name), damage).unwrap();
+            let _ = start(root, &site(), NOW);
+        }
+        for (name, bytes) in &good {
+            fs::write(root.join(name), bytes).unwrap();
+        }
+        let half = bytes.get(..bytes.len() / 2).unwrap();
+        fs::write(root.join(name), half).unwrap();
+        let _ = start(root, &site(), NOW);
+        for (name, bytes) in &good {
+            fs::write(root.join(name), bytes).unwrap();
+        }
+    }
+    assert_eq!(written(root, &site(), NOW), [""; 0]);
+}
+
+#[test]
+fn clients_are_told_an_address_they_can_reach() {
+    for (listen, expected) in [
+        ("0.0.0.0:6443", "https://127.0.0.1:6443"),
+        ("[::]:6443", "https://[::1]:6443"),
+        ("[2001:db8::1]:443", "https://[2001:db8::1]:443"),
+        ("192.0.2.7:8443", "https://192.0.2.7:8443"),
+    ] {
+        assert_eq!(url(listen.parse().unwrap()), expected);
+    }
+}
+
+#[test]
+fn only_host_names_are_certified() {
+    let long = "a".repeat(64);
+    for (name, valid) in [
+        ("laptop", true),
+        ("node-1.example.com", true),
+        ("", false),
+        ("my laptop", false),
+        ("a..b", false),
+        ("-a", false),
+        ("ünicode", false),
+        ("under_score", false),
+        (&long, false),
+    ] {
+        assert_eq!(is_host_name(name), valid, "{name:?}");
+    }
+}
