@@ -62,7 +62,12 @@ pub struct FieldError {
 
 impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", if self.path.0.is_empty() { "<nil>" } else { &self.path.0 }, self.message)
+        write!(
+            f,
+            "{}: {}",
+            if self.path.0.is_empty() { "<nil>" } else { &self.path.0 },
+            self.message
+        )
     }
 }
 
@@ -155,6 +160,18 @@ impl Errors {
     pub fn duplicate(&mut self, path: &Path, value: &Value) {
         let text = format!("Duplicate value: {}", shown(value));
         self.push(path, CauseType::FieldValueDuplicate, text);
+    }
+
+    /// The value stands twice and is shown as `shown`, as it stands; `detail` may be empty.
+    pub fn duplicate_shown(&mut self, path: &Path, shown: &str, detail: &str) {
+        let text = format!("Duplicate value: {shown}");
+        self.push(path, CauseType::FieldValueDuplicate, with_detail(&text, detail));
+    }
+
+    /// The value names something that is not there, and `detail` says where it should be.
+    pub fn not_found_because(&mut self, path: &Path, value: &str, detail: &str) {
+        let text = format!("Not found: {}", quote(value));
+        self.push(path, CauseType::FieldValueNotFound, with_detail(&text, detail));
     }
 
     /// The value names something that is not there.

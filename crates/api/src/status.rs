@@ -178,10 +178,7 @@ mod tests {
         errors.required(&Path::new("a"), "");
         errors.required(&Path::new("b"), "");
         let status = Status::invalid("g", "K", "n", errors);
-        assert_eq!(
-            status.message,
-            "K.g \"n\" is invalid: [a: Required value, b: Required value]"
-        );
+        assert_eq!(status.message, "K.g \"n\" is invalid: [a: Required value, b: Required value]");
         assert_eq!(status.details.unwrap().causes.len(), 3);
     }
 }

@@ -8,9 +8,11 @@ pub mod events;
 pub mod kind;
 pub mod leases;
 pub mod namespaces;
+pub mod nodes;
 pub mod parts;
 pub mod persistentvolumeclaims;
 pub mod persistentvolumes;
+pub mod pods;
 pub mod resourceslices;
 pub mod runtimeclasses;
 pub mod secrets;
@@ -26,8 +28,10 @@ pub static KINDS: &[&Kind] = &[
     &configmaps::KIND,
     &events::KIND,
     &namespaces::KIND,
+    &nodes::KIND,
     &persistentvolumeclaims::KIND,
     &persistentvolumes::KIND,
+    &pods::KIND,
     &secrets::KIND,
     &serviceaccounts::KIND,
     &services::KIND,

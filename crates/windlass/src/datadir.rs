@@ -98,23 +98,16 @@ pub struct Site {
     pub listen: SocketAddr,
     /// The machine's name, if it has one.
     pub hostname: Option<String>,
+    /// Whether `admin.kubeconfig` would work: not if clients or the server use other authorities.
+    pub write_kubeconfig: bool,
 }
 
-/// A directory with everything in it, held until dropped.
+/// A directory with everything in it, held until dropped. Whoever needs a key reads its file; the
+/// server, which must not sign certificates, never has an authority's key.
 #[derive(Debug)]
 pub struct DataDir {
     /// Where the files are.
     pub layout: Layout,
-    /// The authority that clients verify the server with.
-    pub ca: Authority,
-    /// The authority that the server verifies clients with.
-    pub client_ca: Authority,
-    /// What the server shows.
-    pub serving: Pair,
-    /// What the administrator shows.
-    pub admin: Pair,
-    /// The key that signs service-account tokens.
-    pub service_account_key: PrivateKey,
     /// Where clients find the server.
     pub url: String,
     /// Files that were written now, in order. Empty when everything was there.
@@ -123,12 +116,9 @@ pub struct DataDir {
 }
 
 /// A certificate and its key.
-#[derive(Debug)]
-pub struct Pair {
-    /// The certificate.
-    pub certificate: Certificate,
-    /// The key that belongs to it.
-    pub key: PrivateKey,
+struct Pair {
+    certificate: Certificate,
+    key: PrivateKey,
 }
 
 /// Makes what is missing in a data directory and reads the rest.
@@ -140,26 +130,18 @@ pub fn prepare(layout: Layout, site: &Site, now: OffsetDateTime) -> Result<DataD
     let mut making = Making { layout: &layout, now, files: Vec::new() };
     let ca = making.authority("ca", "windlass-ca")?;
     let client_ca = making.authority("client-ca", "windlass-client-ca")?;
-    let serving = making.leaf(&ca, "server", &serving_request(site)?)?;
+    making.leaf(&ca, "server", &serving_request(site)?)?;
     let admin = making.leaf(&client_ca, "admin", &admin_request()?)?;
-    let service_account_key = making.service_account_key()?;
+    making.service_account_key()?;
     let url = url(site.listen);
-    making.kubeconfig(&url, &ca, &admin)?;
+    if site.write_kubeconfig {
+        making.kubeconfig(&url, &ca, &admin)?;
+    }
     let files = making.files;
     durable::write_all(&files)?;
 
     let written = files.into_iter().map(|file| file.path).collect();
-    Ok(DataDir {
-        layout,
-        ca,
-        client_ca,
-        serving,
-        admin,
-        service_account_key,
-        url,
-        written,
-        _lock: lock,
-    })
+    Ok(DataDir { layout, url, written, _lock: lock })
 }
 
 /// What a leaf certificate is to say.
@@ -342,7 +324,7 @@ impl Making<'_> {
         Ok(Pair { certificate, key })
     }
 
-    fn service_account_key(&mut self) -> Result<PrivateKey> {
+    fn service_account_key(&mut self) -> Result<()> {
         let (path, public) = (self.layout.pki("sa.key"), self.layout.pki("sa.pub"));
         let key = self.key(&path, &public)?;
         let expected = key.public_key().to_pem();
@@ -356,7 +338,7 @@ impl Making<'_> {
                 path.display()
             ),
         }
-        Ok(key)
+        Ok(())
     }
 
     /// Reads a private key, or makes one if neither it nor what goes with it is there.

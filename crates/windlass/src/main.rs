@@ -1,5 +1,23 @@
-//! The doorway.
+//! The doorway: reads the command line, sets up logging, runs the command.
 
+mod cli;
+mod commands;
 mod datadir;
+mod logging;
+mod serve;
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    logging::start(&cli.logging);
+    match commands::run(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("windlass: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

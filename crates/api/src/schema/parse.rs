@@ -148,7 +148,9 @@ impl Line {
     }
 }
 
-fn lines(tables: &[(&'static str, &'static str)]) -> impl Iterator<Item = Result<Line, ParseError>> {
+fn lines(
+    tables: &[(&'static str, &'static str)],
+) -> impl Iterator<Item = Result<Line, ParseError>> {
     tables.iter().flat_map(|&(table, text)| {
         let mut package = "";
         let mut imports: Vec<(&'static str, &'static str)> = Vec::new();

@@ -19,8 +19,8 @@ use crate::chain::admission::{self, Operation};
 use crate::error::{Error, Subject};
 use crate::limits;
 use crate::object::{Object, encode};
-use crate::registry::namespaces;
 use crate::registry::kind::{Action, Scope, Subresource};
+use crate::registry::namespaces;
 use crate::request::options::WriteOptions;
 
 /// Replaces the object the path names, or through a subresource a part of it.

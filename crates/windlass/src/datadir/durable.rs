@@ -4,6 +4,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use anyhow::{Context, Result, anyhow};
 use zeroize::Zeroizing;
@@ -60,8 +61,15 @@ pub fn write_all(files: &[NewFile]) -> Result<()> {
     for file in files {
         staged.push(stage(file).map_err(failed(&file.path))?);
     }
-    for ((_, handle), file) in staged.iter().zip(files) {
-        handle.sync_all().map_err(failed(&file.path))?;
+    // At the same time, because a file system's journal takes those who wait together in one go.
+    let synced = thread::scope(|scope| {
+        let waiting =
+            staged.iter().map(|(_, handle)| scope.spawn(|| handle.sync_all())).collect::<Vec<_>>();
+        waiting.into_iter().map(|thread| thread.join()).collect::<Vec<_>>()
+    });
+    for (synced, file) in synced.into_iter().zip(files) {
+        let panicked = |_| Err(io::Error::other("the thread that waited for the disk panicked"));
+        synced.unwrap_or_else(panicked).map_err(failed(&file.path))?;
     }
     let mut directories = Vec::new();
     for ((temporary, _), file) in staged.iter().zip(files) {

@@ -22,7 +22,8 @@ const FILES: [&str; 11] = [
 ];
 
 fn site() -> Site {
-    Site { listen: "127.0.0.1:6443".parse().unwrap(), hostname: Some("Laptop".into()) }
+    let listen = "127.0.0.1:6443".parse().unwrap();
+    Site { listen, hostname: Some("Laptop".into()), write_kubeconfig: true }
 }
 
 fn start(root: &Path, site: &Site, now: OffsetDateTime) -> Result<DataDir> {
@@ -69,8 +70,7 @@ fn makes_everything_once() {
 fn certificates_say_what_they_should() {
     let directory = tempfile::tempdir().unwrap();
     let listen = "192.0.2.7:6443".parse().unwrap();
-    let prepared =
-        start(directory.path(), &Site { listen, hostname: Some("Laptop".into()) }, NOW).unwrap();
+    let prepared = start(directory.path(), &Site { listen, ..site() }, NOW).unwrap();
     let names = [
         "localhost",
         "kubernetes",
@@ -82,15 +82,18 @@ fn certificates_say_what_they_should() {
     let addresses = ["127.0.0.1", "::1", "10.96.0.1", "192.0.2.7"];
     let names = names.iter().map(|name| AltName::Dns((*name).to_owned()));
     let addresses = addresses.iter().map(|address| AltName::Ip(address.parse().unwrap()));
-    let serving = &prepared.serving.certificate;
+    let file = |name: &str| fs::read(prepared.layout.pki(name)).unwrap();
+    let ca = Authority::from_pem(&file("ca.crt"), &file("ca.key")).unwrap();
+    let client_ca = Authority::from_pem(&file("client-ca.crt"), &file("client-ca.key")).unwrap();
+    let serving = &Certificate::from_pem(&file("server.crt")).unwrap();
     assert_eq!(serving.alt_names(), names.chain(addresses).collect::<Vec<_>>());
     assert!(serving.allows(&Purpose::ServerAuth) && !serving.allows(&Purpose::ClientAuth));
-    let admin = &prepared.admin.certificate;
+    let admin = &Certificate::from_pem(&file("admin.crt")).unwrap();
     assert_eq!(admin.common_name(), Some("kubernetes-admin"));
     assert_eq!(admin.organizations(), ["system:masters"]);
     assert!(admin.allows(&Purpose::ClientAuth) && !admin.allows(&Purpose::ServerAuth));
-    assert!(prepared.ca.has_issued(serving) && !prepared.client_ca.has_issued(serving));
-    assert!(prepared.client_ca.has_issued(admin) && !prepared.ca.has_issued(admin));
+    assert!(ca.has_issued(serving) && !client_ca.has_issued(serving));
+    assert!(client_ca.has_issued(admin) && !ca.has_issued(admin));
     assert_eq!(prepared.url, "https://192.0.2.7:6443");
 
     let pki = |name: &str| prepared.layout.pki(name);
@@ -182,6 +185,14 @@ fn follows_a_new_authority() {
         fs::copy(other.join(name), root.join(name)).unwrap();
     }
     assert_eq!(written(&root, &site(), NOW), ["admin.kubeconfig", "pki/server.crt"]);
+}
+
+#[test]
+fn writes_no_kubeconfig_that_would_not_work() {
+    let directory = tempfile::tempdir().unwrap();
+    let foreign = Site { write_kubeconfig: false, ..site() };
+    assert!(!written(directory.path(), &foreign, NOW).contains(&"admin.kubeconfig".to_owned()));
+    assert_eq!(written(directory.path(), &site(), NOW), ["admin.kubeconfig"]);
 }
 
 #[test]

@@ -1,0 +1,147 @@
+//! Nodes: the machines that kubelets register.
+
+mod columns;
+mod row;
+mod validate;
+
+use serde_json::{Value, json};
+
+use super::kind::{Action, Kind, Scope, Selectable, Served, Subresource};
+
+/// The kind Node.
+pub const KIND: Kind = Kind {
+    name: "Node",
+    plural: "nodes",
+    singular: "node",
+    short_names: &["no"],
+    scope: Scope::Cluster,
+    served: &[Served {
+        group: "",
+        version: "v1",
+        type_name: "io.k8s.api.core.v1.Node",
+        convert: None,
+    }],
+    subresources: &[Subresource {
+        name: "status",
+        action: Action::View { prepare_update: update_status, validate_update: validate::update },
+    }],
+    selectable: &[Selectable { label: "spec.unschedulable", at: &["/spec/unschedulable"] }],
+    columns: &columns::COLUMNS,
+    row: row::row,
+    defaults,
+    prepare_create: create,
+    prepare_update: update,
+    validate_create: validate::create,
+    validate_update: validate::update,
+    ..Kind::DEFAULT
+};
+
+/// What can be allocated is all there is, unless said otherwise; `podCIDR` is the first of
+/// `podCIDRs` under its old name, which wins where they differ.
+fn defaults(node: &mut Value) {
+    if let Some(status) = node.get_mut("status").and_then(Value::as_object_mut)
+        && !status.contains_key("allocatable")
+        && let Some(capacity) = status.get("capacity").cloned()
+    {
+        status.insert("allocatable".to_owned(), capacity);
+    }
+    let Some(spec) = node.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let first = spec.get("podCIDRs").and_then(|all| all.get(0)).cloned();
+    let alone = spec.get("podCIDR").filter(|cidr| **cidr != json!("")).cloned();
+    match (alone, first) {
+        (None, Some(first)) => {
+            spec.insert("podCIDR".to_owned(), first);
+        }
+        (Some(alone), first) if first.as_ref() != Some(&alone) => {
+            spec.insert("podCIDRs".to_owned(), json!([alone]));
+        }
+        _ => {}
+    }
+}
+
+fn create(node: &mut Value) {
+    taint_as_not_ready(node);
+    drop_config_source(node, None);
+}
+
+/// What the TaintNodesByCondition admission does: no pod goes to a node before it is ready. Who
+/// finds it ready takes the taint away.
+fn taint_as_not_ready(node: &mut Value) {
+    let taint = json!({ "key": "node.kubernetes.io/not-ready", "effect": "NoSchedule" });
+    let Some(node) = node.as_object_mut() else { return };
+    let spec = node.entry("spec").or_insert_with(|| json!({}));
+    let Some(spec) = spec.as_object_mut() else { return };
+    let taints = spec.entry("taints").or_insert_with(|| json!([]));
+    let Some(taints) = taints.as_array_mut() else { return };
+    let same = |other: &Value| other["key"] == taint["key"] && other["effect"] == taint["effect"];
+    if !taints.iter().any(same) {
+        taints.push(taint);
+    }
+}
+
+fn update(new: &mut Value, old: &Value) {
+    set_back(new, old, "status");
+    drop_config_source(new, Some(old));
+}
+
+fn update_status(new: &mut Value, old: &Value) {
+    set_back(new, old, "spec");
+}
+
+fn set_back(new: &mut Value, old: &Value, field: &str) {
+    let Some(new) = new.as_object_mut() else { return };
+    match old.get(field) {
+        Some(value) => new.insert(field.to_owned(), value.clone()),
+        None => new.remove(field),
+    };
+}
+
+/// Configuration of kubelets through the API is gone; only an old node may still say so.
+fn drop_config_source(new: &mut Value, old: Option<&Value>) {
+    let had_one = old.is_some_and(|old| old.pointer("/spec/configSource").is_some());
+    if !had_one && let Some(spec) = new.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.remove("configSource");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_node_is_tainted_once() {
+        let mut node = json!({"metadata": {"name": "n"}, "spec": {}});
+        create(&mut node);
+        create(&mut node);
+        assert_eq!(
+            node["spec"]["taints"],
+            json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}])
+        );
+    }
+
+    #[test]
+    fn defaults_fill_what_follows_from_the_rest() {
+        let mut node = json!({
+            "spec": {"podCIDRs": ["10.0.0.0/24"]},
+            "status": {"capacity": {"cpu": "2"}}
+        });
+        defaults(&mut node);
+        assert_eq!(node["spec"]["podCIDR"], "10.0.0.0/24");
+        assert_eq!(node["status"]["allocatable"], json!({"cpu": "2"}));
+        let mut node = json!({"spec": {"podCIDR": "10.1.0.0/24", "podCIDRs": ["10.0.0.0/24"]}});
+        defaults(&mut node);
+        assert_eq!(node["spec"]["podCIDRs"], json!(["10.1.0.0/24"]));
+    }
+
+    #[test]
+    fn each_endpoint_changes_its_own_half() {
+        let old = json!({"spec": {"unschedulable": true}, "status": {"phase": "a"}});
+        let sent = json!({"spec": {}, "status": {"phase": "b"}});
+        let mut new = sent.clone();
+        update(&mut new, &old);
+        assert_eq!(new, json!({"spec": {}, "status": {"phase": "a"}}));
+        let mut new = sent;
+        update_status(&mut new, &old);
+        assert_eq!(new, json!({"spec": {"unschedulable": true}, "status": {"phase": "b"}}));
+    }
+}

@@ -1,0 +1,99 @@
+//! Pods: stored, checked and watched here, and run by nobody. A node agent fills the projected
+//! volumes of the pods that are bound to its node.
+
+mod admission;
+mod amount;
+mod columns;
+mod defaults;
+mod prepare;
+mod qos;
+mod read;
+mod row;
+mod validate;
+
+use super::kind::{Action, Kind, Selectable, Served, Subresource};
+
+/// The kind Pod.
+pub const KIND: Kind = Kind {
+    name: "Pod",
+    plural: "pods",
+    singular: "pod",
+    short_names: &["po"],
+    categories: &["all"],
+    served: &[Served {
+        group: "",
+        version: "v1",
+        type_name: "io.k8s.api.core.v1.Pod",
+        convert: None,
+    }],
+    subresources: &[
+        Subresource {
+            name: "status",
+            action: Action::View {
+                prepare_update: prepare::update_status,
+                validate_update: validate::status,
+            },
+        },
+        Subresource {
+            name: "ephemeralcontainers",
+            action: Action::View {
+                prepare_update: prepare::update_ephemeral_containers,
+                validate_update: validate::ephemeral_containers,
+            },
+        },
+        Subresource {
+            name: "resize",
+            action: Action::View {
+                prepare_update: prepare::resize,
+                validate_update: validate::resize,
+            },
+        },
+        Subresource {
+            name: "binding",
+            action: Action::Create {
+                group: "",
+                version: "v1",
+                kind: "Binding",
+                type_name: "io.k8s.api.core.v1.Binding",
+            },
+        },
+        Subresource {
+            name: "eviction",
+            action: Action::Create {
+                group: "policy",
+                version: "v1",
+                kind: "Eviction",
+                type_name: "io.k8s.api.policy.v1.Eviction",
+            },
+        },
+    ],
+    selectable: &[
+        Selectable { label: "spec.nodeName", at: &["/spec/nodeName"] },
+        Selectable { label: "spec.restartPolicy", at: &["/spec/restartPolicy"] },
+        Selectable { label: "spec.schedulerName", at: &["/spec/schedulerName"] },
+        Selectable { label: "spec.serviceAccountName", at: &["/spec/serviceAccountName"] },
+        Selectable { label: "spec.hostNetwork", at: &["/spec/hostNetwork"] },
+        Selectable { label: "status.phase", at: &["/status/phase"] },
+        Selectable { label: "status.podIP", at: &["/status/podIP"] },
+        Selectable { label: "status.nominatedNodeName", at: &["/status/nominatedNodeName"] },
+    ],
+    columns: &columns::COLUMNS,
+    row: row::row,
+    generation: true,
+    defaults: defaults::pod,
+    prepare_create: prepare::create,
+    prepare_update: prepare::update,
+    validate_create: validate::create,
+    validate_update: validate::update,
+    grace: prepare::grace,
+    returns_deleted: true,
+    ..Kind::DEFAULT
+};
+
+/// Rules that nodes share with pods.
+pub(super) mod rules {
+    pub use super::validate::{go_json, quantity, taint_effect};
+}
+
+#[cfg(test)]
+mod tests;

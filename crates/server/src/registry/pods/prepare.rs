@@ -1,0 +1,224 @@
+//! What the server sets and resets on pods before it validates them, and how long deleting waits.
+
+use serde_json::{Value, json};
+
+use super::read::{
+    int, list, list_mut, metadata, part, part_mut, restore, set, spec, status, text,
+};
+use super::{admission, qos};
+
+/// A new pod: pending, with the class of its resources, and nothing else in its status.
+pub fn create(pod: &mut Value) {
+    admission::on_create(pod);
+    drop_switched_off_fields(pod);
+    let mut status = json!({ "phase": "Pending", "qosClass": qos::class(pod) });
+    if !list(spec(pod), "schedulingGates").is_empty() {
+        status["conditions"] = json!([{
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates"
+        }]);
+    }
+    set(pod, "status", Some(status));
+}
+
+/// A changed pod keeps its status.
+pub fn update(new: &mut Value, old: &Value) {
+    admission::on_update(new, old);
+    drop_switched_off_fields(new);
+    restore(new, old, "status");
+}
+
+/// A changed status: the spec and the owners stay; labels, annotations and finalizers may change.
+pub fn update_status(new: &mut Value, old: &Value) {
+    restore(new, old, "spec");
+    if let Some(new) = part_mut(new, "metadata") {
+        restore(new, metadata(old), "ownerReferences");
+        restore(new, metadata(old), "deletionTimestamp");
+    }
+    let Some(new) = part_mut(new, "status") else { return };
+    if text(new, "qosClass").is_empty() {
+        restore(new, status(old), "qosClass");
+    }
+    keep_observed_generations(new, status(old));
+}
+
+/// Kubelets that do not know `observedGeneration` must not take it away.
+fn keep_observed_generations(new: &mut Value, old: &Value) {
+    if int(new, "observedGeneration").unwrap_or_default() == 0 {
+        restore(new, old, "observedGeneration");
+    }
+    for condition in list_mut(new, "conditions") {
+        if int(condition, "observedGeneration").unwrap_or_default() != 0 {
+            continue;
+        }
+        let kind = text(condition, "type");
+        let before = list(old, "conditions").iter().find(|c| text(c, "type") == kind);
+        let Some(before) = before.cloned() else { continue };
+        restore(condition, &before, "observedGeneration");
+    }
+}
+
+/// A change of ephemeral containers: everything else stays as it was.
+pub fn update_ephemeral_containers(new: &mut Value, old: &Value) {
+    let wanted = spec(new).get("ephemeralContainers").cloned();
+    keep_all_but(new, old, |spec| set(spec, "ephemeralContainers", wanted));
+}
+
+/// A resize: of the spec only the containers' resources and resize policies change.
+pub fn resize(new: &mut Value, old: &Value) {
+    let wanted = spec(new).clone();
+    keep_all_but(new, old, |spec| {
+        for field in ["containers", "initContainers"] {
+            for container in list_mut(spec, field) {
+                let name = text(container, "name");
+                let asked = list(&wanted, field).iter().find(|c| text(c, "name") == name).cloned();
+                let Some(asked) = asked else { continue };
+                restore(container, &asked, "resources");
+                restore(container, &asked, "resizePolicy");
+            }
+        }
+    });
+}
+
+/// Sets `new` back to `old` apart from its resourceVersion and managedFields, then lets `change`
+/// alter the spec.
+fn keep_all_but(new: &mut Value, old: &Value, change: impl FnOnce(&mut Value)) {
+    let sent = metadata(new).clone();
+    *new = old.clone();
+    if let Some(kept) = part_mut(new, "metadata") {
+        for field in ["resourceVersion", "managedFields"] {
+            restore(kept, &sent, field);
+        }
+    }
+    if let Some(spec) = part_mut(new, "spec") {
+        change(spec);
+    }
+}
+
+/// Fields behind feature gates that are off: the owners of projected files, and two that only an
+/// alpha scheduler and an alpha eviction API would read.
+fn drop_switched_off_fields(pod: &mut Value) {
+    let Some(spec) = part_mut(pod, "spec") else { return };
+    set(spec, "evictionResponders", None);
+    set(spec, "schedulingGroup", None);
+    for volume in list_mut(spec, "volumes") {
+        for source in ["secret", "configMap", "downwardAPI", "projected"] {
+            let Some(source) = volume.get_mut(source) else { continue };
+            set(source, "defaultUser", None);
+            drop_users(source, "items");
+            for projection in list_mut(source, "sources") {
+                let Some(fields) = projection.as_object_mut() else { continue };
+                for part in fields.values_mut() {
+                    set(part, "user", None);
+                    drop_users(part, "items");
+                }
+            }
+        }
+    }
+}
+
+fn drop_users(source: &mut Value, field: &str) {
+    for item in list_mut(source, field) {
+        set(item, "user", None);
+    }
+}
+
+/// The seconds between asking a pod to end and its removal: none for a pod that is on no node or
+/// has ended, else what the client asked for, else what the pod says.
+pub fn grace(pod: &Value, asked: Option<i64>) -> i64 {
+    let unbound = text(spec(pod), "nodeName").is_empty();
+    let ended = matches!(text(status(pod), "phase"), "Failed" | "Succeeded");
+    if unbound || ended {
+        return 0;
+    }
+    let own = part(spec(pod), "terminationGracePeriodSeconds").and_then(Value::as_i64);
+    let period = asked.or(own).unwrap_or_default();
+    // A negative period means "at once, but let the kubelet do it".
+    if period < 0 { 1 } else { period }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grace_is_for_pods_that_may_run() {
+        let pod = |node: &str, phase: &str| {
+            json!({"spec": {"nodeName": node, "terminationGracePeriodSeconds": 30},
+                   "status": {"phase": phase}})
+        };
+        for (pod, asked, expected) in [
+            (pod("", "Pending"), None, 0),
+            (pod("", "Pending"), Some(5), 0),
+            (pod("n", "Running"), None, 30),
+            (pod("n", "Running"), Some(5), 5),
+            (pod("n", "Running"), Some(0), 0),
+            (pod("n", "Running"), Some(-1), 1),
+            (pod("n", "Succeeded"), None, 0),
+            (pod("n", "Failed"), Some(9), 0),
+        ] {
+            assert_eq!(grace(&pod, asked), expected, "{pod} {asked:?}");
+        }
+    }
+
+    #[test]
+    fn a_status_change_keeps_the_spec_and_the_class() {
+        let old = json!({
+            "metadata": {"name": "p", "ownerReferences": [{"name": "o"}]},
+            "spec": {"nodeName": "n"},
+            "status": {"qosClass": "BestEffort", "phase": "Pending", "observedGeneration": 2}
+        });
+        let mut new = json!({
+            "metadata": {"name": "p", "labels": {"a": "b"}},
+            "spec": {"nodeName": "other"},
+            "status": {"phase": "Running"}
+        });
+        update_status(&mut new, &old);
+        assert_eq!(
+            new,
+            json!({
+                "metadata": {"name": "p", "labels": {"a": "b"}, "ownerReferences": [{"name": "o"}]},
+                "spec": {"nodeName": "n"},
+                "status": {"qosClass": "BestEffort", "phase": "Running", "observedGeneration": 2}
+            })
+        );
+    }
+
+    #[test]
+    fn the_owners_of_projected_files_are_dropped() {
+        let mut pod = json!({"spec": {"volumes": [{"name": "v", "projected": {
+            "defaultUser": 1,
+            "sources": [{"clusterTrustBundle": {"name": "x", "path": "y", "user": 5}},
+                        {"secret": {"name": "s", "items": [{"key": "k", "path": "p", "user": 5}]}}]
+        }}]}});
+        drop_switched_off_fields(&mut pod);
+        assert_eq!(
+            pod["spec"]["volumes"][0]["projected"],
+            json!({"sources": [{"clusterTrustBundle": {"name": "x", "path": "y"}},
+                               {"secret": {"name": "s", "items": [{"key": "k", "path": "p"}]}}]})
+        );
+    }
+
+    #[test]
+    fn ephemeral_containers_and_resizes_change_nothing_else() {
+        let old = json!({"metadata": {"labels": {"a": "b"}, "resourceVersion": "1"},
+            "spec": {"containers": [{"name": "c", "image": "i", "resources": {}}]}, "status": {}});
+        let sent = json!({"metadata": {"labels": {"x": "y"}, "resourceVersion": "7"},
+            "spec": {"nodeName": "n", "ephemeralContainers": [{"name": "e"}],
+                     "containers": [{"name": "c", "image": "j", "resources": {"limits": {"cpu": "1"}}}]}});
+        let mut new = sent.clone();
+        update_ephemeral_containers(&mut new, &old);
+        assert_eq!(new["spec"]["ephemeralContainers"], json!([{"name": "e"}]));
+        assert_eq!(new["spec"]["containers"][0]["image"], "i");
+        assert_eq!(new["metadata"], json!({"labels": {"a": "b"}, "resourceVersion": "7"}));
+        let mut new = sent;
+        resize(&mut new, &old);
+        assert_eq!(
+            new["spec"]["containers"],
+            json!([{"name": "c", "image": "i", "resources": {"limits": {"cpu": "1"}}}])
+        );
+        assert!(new["spec"].get("nodeName").is_none());
+    }
+}

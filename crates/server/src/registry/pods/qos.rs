@@ -1,0 +1,89 @@
+//! A pod's quality of service class, which follows from its resources.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::amount::Amount;
+use super::read::{entries, list, part, spec};
+
+/// `Guaranteed`, `Burstable` or `BestEffort`.
+pub fn class(pod: &Value) -> &'static str {
+    let spec = spec(pod);
+    let mut total = Totals::default();
+    match part(spec, "resources") {
+        // Resources of the pod as a whole count instead of its containers'.
+        Some(resources) => total.add(resources),
+        None => {
+            for container in list(spec, "containers").iter().chain(list(spec, "initContainers")) {
+                total.add(part(container, "resources").unwrap_or(&Value::Null));
+            }
+        }
+    }
+    if total.requests.is_empty() && total.limits.is_empty() {
+        "BestEffort"
+    } else if !total.some_unlimited && total.requests == total.limits {
+        "Guaranteed"
+    } else {
+        "Burstable"
+    }
+}
+
+#[derive(Default)]
+struct Totals {
+    requests: BTreeMap<String, Amount>,
+    limits: BTreeMap<String, Amount>,
+    /// Whether something lacks a limit on cpu or memory.
+    some_unlimited: bool,
+}
+
+impl Totals {
+    fn add(&mut self, resources: &Value) {
+        for (name, amount) in computed(resources, "requests") {
+            let sum = self.requests.entry(name).or_default();
+            *sum = sum.plus(amount);
+        }
+        let limits = computed(resources, "limits");
+        self.some_unlimited |= limits.len() < 2;
+        for (name, amount) in limits {
+            let sum = self.limits.entry(name).or_default();
+            *sum = sum.plus(amount);
+        }
+    }
+}
+
+/// The positive amounts of cpu and memory.
+fn computed(resources: &Value, field: &str) -> Vec<(String, Amount)> {
+    entries(resources, field)
+        .into_iter()
+        .filter(|(name, _)| matches!(*name, "cpu" | "memory"))
+        .map(|(name, value)| (name.to_owned(), Amount::of(value)))
+        .filter(|(_, amount)| *amount > Amount::default())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn classes_follow_from_resources() {
+        let both = json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1000m", "memory": "1Gi"}});
+        for (containers, expected) in [
+            (json!([{}]), "BestEffort"),
+            (json!([{"resources": {"requests": {"cpu": "0"}}}]), "BestEffort"),
+            (json!([{"resources": {"requests": {"example.com/x": "1"}}}]), "BestEffort"),
+            (json!([{"resources": {"requests": {"cpu": "1"}}}]), "Burstable"),
+            (json!([{"resources": both}]), "Guaranteed"),
+            (json!([{"resources": both}, {}]), "Burstable"),
+            (
+                json!([{"resources": {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}}}]),
+                "Burstable",
+            ),
+        ] {
+            let pod = json!({"spec": {"containers": containers}});
+            assert_eq!(class(&pod), expected, "{pod}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Values as Go's encoder shows them in errors: fields in the order of Go's types, not of their
+//! names, and `<`, `>` and `&` escaped.
+
+use serde_json::Value;
+
+use super::super::read::{list, part};
+
+/// An object with these fields, each value already encoded.
+pub fn object(fields: &[(&str, String)]) -> String {
+    let fields: Vec<String> =
+        fields.iter().map(|(name, value)| format!("{}:{value}", string(name))).collect();
+    format!("{{{}}}", fields.join(","))
+}
+
+/// A value, or `null`.
+pub fn value(value: Option<&Value>) -> String {
+    escaped(&value.unwrap_or(&Value::Null).to_string())
+}
+
+/// A text.
+pub fn string(text: &str) -> String {
+    escaped(&Value::String(text.to_owned()).to_string())
+}
+
+/// A label selector, or `null`.
+pub fn label_selector(selector: Option<&Value>) -> String {
+    let Some(selector) = selector else { return "null".to_owned() };
+    let mut fields = Vec::new();
+    if let Some(labels) = part(selector, "matchLabels").filter(|l| **l != serde_json::json!({})) {
+        fields.push(("matchLabels", value(Some(labels))));
+    }
+    if !list(selector, "matchExpressions").is_empty() {
+        // Their fields stand in the order of their names in Go, too.
+        fields.push(("matchExpressions", value(part(selector, "matchExpressions"))));
+    }
+    object(&fields)
+}
+
+fn escaped(json: &str) -> String {
+    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+}

@@ -1,0 +1,41 @@
+//! Paths of files in volumes: they must not lead out of the volume.
+
+use windlass_api::field::{Errors, Path};
+
+/// Relative, without `..` elements, and not beginning with `..`, which the node keeps to itself.
+pub fn local_and_not_reserved(path: &Path, target: &str, errors: &mut Errors) {
+    local(path, target, errors);
+    if target.starts_with("..") && !target.starts_with("../") {
+        errors.invalid_str(path, target, "must not start with '..'");
+    }
+}
+
+/// Relative, and without `..` elements.
+pub fn local(path: &Path, target: &str, errors: &mut Errors) {
+    if target.starts_with('/') {
+        errors.invalid_str(path, target, "must be a relative path");
+    }
+    no_backsteps(path, target, errors);
+}
+
+/// Without `..` elements.
+pub fn no_backsteps(path: &Path, target: &str, errors: &mut Errors) {
+    if has_backsteps(target) {
+        errors.invalid_str(path, target, "must not contain '..'");
+    }
+}
+
+/// Whether an element is `..`.
+pub fn has_backsteps(target: &str) -> bool {
+    target.split('/').any(|element| element == "..")
+}
+
+/// A file mode that may be left out.
+pub fn mode(path: &Path, mode: Option<i64>, errors: &mut Errors) {
+    if let Some(mode) = mode
+        && !(0..=0o777).contains(&mode)
+    {
+        let detail = "must be a number between 0 and 0777 (octal), both inclusive";
+        errors.invalid(path, &mode.into(), detail);
+    }
+}

@@ -1,0 +1,88 @@
+use clap::CommandFactory;
+
+use super::*;
+
+fn parse(line: &str) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(line.split_whitespace())
+}
+
+#[test]
+fn is_well_formed() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn every_flag_and_command_explains_itself() {
+    fn check(command: &clap::Command) {
+        let name = command.get_name();
+        assert!(command.get_about().is_some(), "{name}");
+        for argument in command.get_arguments() {
+            assert!(argument.get_help().is_some(), "{name} {}", argument.get_id());
+        }
+        command.get_subcommands().for_each(check);
+    }
+    let mut command = Cli::command();
+    command.build();
+    check(&command);
+}
+
+#[test]
+fn has_defaults_that_work() {
+    let Command::Up(up) = parse("windlass up").unwrap().command else { panic!() };
+    assert_eq!(up.serve.listen, "127.0.0.1:6443".parse().unwrap());
+    assert_eq!(up.serve.shutdown_grace, Duration::from_secs(30));
+    assert!(up.serve.data.data_dir.is_none() && up.node_name.is_none() && !up.no_node);
+}
+
+#[test]
+fn takes_the_flags_of_a_server() {
+    let line = "windlass server --listen [::]:443 --tls-cert-file c --tls-private-key-file k \
+                --client-ca-file ca --service-account-signing-key-file s \
+                --service-account-key-file a --service-account-key-file b \
+                --feature-gates A=true,B=false --feature-gates C=1 --shutdown-grace 1m30s -vv";
+    let cli = parse(line).unwrap();
+    assert_eq!(cli.logging.verbose, 2);
+    let Command::Server(server) = cli.command else { panic!() };
+    assert_eq!(server.serve.shutdown_grace, Duration::from_secs(90));
+    assert_eq!(server.service_account_key_file, [PathBuf::from("a"), PathBuf::from("b")]);
+    let gates = server.feature_gates.iter().map(|gate| (gate.name.as_str(), gate.enabled));
+    assert_eq!(gates.collect::<Vec<_>>(), [("A", true), ("B", false), ("C", true)]);
+}
+
+#[test]
+fn refuses_what_makes_no_sense() {
+    for line in [
+        "windlass",
+        "windlass sideways",
+        "windlass up --listen 6443",
+        "windlass up --node-name a --no-node",
+        "windlass up --node-name A_B",
+        "windlass up --log-format xml",
+        "windlass up --log-level debug -v",
+        "windlass up --shutdown-grace 30",
+        "windlass server --tls-cert-file c",
+        "windlass server --tls-private-key-file k",
+        "windlass server --service-account-key-file k",
+        "windlass server --feature-gates A",
+        "windlass server --feature-gates A=yes",
+        "windlass controllers",
+        "windlass store",
+        "windlass store backup",
+        "windlass store check --data-dir d file",
+    ] {
+        assert!(parse(line).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn reads_durations_as_go_writes_them() {
+    for (text, milliseconds) in
+        [("0", 0), ("0s", 0), ("500ms", 500), ("90s", 90_000), ("1h2m3s", 3_723_000)]
+    {
+        assert_eq!(values::duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+    }
+    for text in ["", "5", "s", "-5s", "1.5s", "5 s", "5d", "5s6", "99999999999999999999s"] {
+        assert!(values::duration(text).is_err(), "{text}");
+    }
+    assert!(values::duration(&format!("{}h", u64::MAX)).is_err());
+}

@@ -1,0 +1,23 @@
+//! The commands, one file each.
+
+mod controllers;
+mod data_dir;
+mod server;
+mod store;
+mod up;
+mod version;
+
+use anyhow::Result;
+
+use crate::cli::Command;
+
+/// Runs a command to its end.
+pub fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Up(arguments) => up::run(arguments),
+        Command::Server(arguments) => server::run(arguments),
+        Command::Controllers(arguments) => controllers::run(arguments),
+        Command::Store(command) => store::run(command),
+        Command::Version => version::run(),
+    }
+}

@@ -1,0 +1,33 @@
+//! `windlass up`: everything in one process.
+
+use anyhow::Result;
+
+use super::data_dir;
+use crate::cli::UpArgs;
+use crate::serve::{self, Companions, ServiceAccountKeys, Settings, TlsFiles};
+
+/// Serves until told to stop.
+pub fn run(arguments: UpArgs) -> Result<()> {
+    let (listener, data) = data_dir::open(&arguments.serve, true)?;
+    let layout = &data.layout;
+    let node_name = if arguments.no_node {
+        None
+    } else {
+        arguments.node_name.or_else(|| Some(data_dir::hostname()?.to_ascii_lowercase()))
+    };
+    serve::serve(Settings {
+        listener,
+        store: layout.store(),
+        tls: TlsFiles { certificate: layout.pki("server.crt"), key: layout.pki("server.key") },
+        client_ca: layout.pki("client-ca.crt"),
+        token_auth_file: arguments.serve.token_auth_file,
+        service_account_keys: ServiceAccountKeys {
+            signing: layout.pki("sa.key"),
+            verifying: vec![layout.pki("sa.pub")],
+        },
+        feature_gates: Vec::new(),
+        shutdown_grace: arguments.serve.shutdown_grace,
+        companions: Some(Companions { node_name }),
+        data,
+    })
+}

@@ -1,0 +1,164 @@
+//! Serving: joins the store, the server and the controllers.
+
+mod files;
+mod reload;
+
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use windlass_server::local::Local;
+use windlass_server::registry;
+use windlass_server::server::{Server, Setup, start, system_clock};
+use windlass_server::tokens::TokenSigner;
+use windlass_server::user::{MASTERS, User};
+use windlass_store::{Embedded, Options, Store};
+
+use crate::cli::FeatureGate;
+use crate::datadir::DataDir;
+
+/// Everything a server has to know before it starts.
+#[derive(Debug)]
+pub struct Settings {
+    /// Bound already, so that the port is known.
+    pub listener: TcpListener,
+    /// The database's directory.
+    pub store: PathBuf,
+    /// What to serve with.
+    pub tls: TlsFiles,
+    /// What to verify client certificates with.
+    pub client_ca: PathBuf,
+    /// Bearer tokens.
+    pub token_auth_file: Option<PathBuf>,
+    /// Keys of service-account tokens.
+    pub service_account_keys: ServiceAccountKeys,
+    /// Features that were turned on or off.
+    pub feature_gates: Vec<FeatureGate>,
+    /// How long requests may go on after SIGTERM.
+    pub shutdown_grace: Duration,
+    /// What runs beside the server in the same process, in `up`.
+    pub companions: Option<Companions>,
+    /// The data directory; holding it keeps others out of it.
+    pub data: DataDir,
+}
+
+/// A certificate chain and its key, in files that are read again when they change.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    /// The chain.
+    pub certificate: PathBuf,
+    /// The key.
+    pub key: PathBuf,
+}
+
+/// Keys of service-account tokens, in files.
+#[derive(Debug)]
+pub struct ServiceAccountKeys {
+    /// The private key that signs.
+    pub signing: PathBuf,
+    /// The keys that verify; may be public or private.
+    pub verifying: Vec<PathBuf>,
+}
+
+/// The parts that run in the server's process, in `up`.
+#[derive(Debug)]
+pub struct Companions {
+    /// The name of this machine as a node, if it is to be one.
+    pub node_name: Option<String>,
+}
+
+/// Who tokens say issued them, as in Kubernetes by default.
+const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+
+/// Serves until SIGTERM or SIGINT.
+pub fn serve(settings: Settings) -> Result<()> {
+    // Before anything of rustls: libraries would otherwise choose for themselves.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let outcome = runtime.block_on(run(settings));
+    // Reads that block do not hold up the end.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    outcome
+}
+
+async fn run(settings: Settings) -> Result<()> {
+    let (down, shutdown) = watch::channel(false);
+    let store: Arc<dyn Store> = Arc::new(Embedded::open(Options::new(&settings.store))?);
+    let (server, tls) = assemble(&settings, &store, shutdown.clone()).await?;
+    settings.listener.set_nonblocking(true)?;
+    let listener = tokio::net::TcpListener::from_std(settings.listener)?;
+    let serving = windlass_server::listen::serve(
+        server.clone(),
+        listener,
+        tls,
+        shutdown.clone(),
+        settings.shutdown_grace,
+    );
+    let serving = tokio::spawn(serving);
+    let controllers = settings.companions.as_ref().map(|_| controllers(&server, shutdown.clone()));
+    announce(&settings.data);
+    let ended = until_told(&store).await;
+    tracing::info!("shutting down");
+    down.send_replace(true);
+    serving.await.context("serving ended badly")?;
+    if let Some(controllers) = controllers {
+        controllers.await.context("the controllers ended badly")?;
+    }
+    store.close().await?;
+    ended
+}
+
+async fn assemble(
+    settings: &Settings,
+    store: &Arc<dyn Store>,
+    shutdown: watch::Receiver<bool>,
+) -> Result<(Arc<Server>, Arc<arc_swap::ArcSwap<rustls::ServerConfig>>)> {
+    let tls = files::tls(&settings.tls)?;
+    let authenticator = files::authenticator(settings)?;
+    let key = files::signing_key(&settings.service_account_keys)?;
+    let server = start(Setup {
+        store: store.clone(),
+        kinds: registry::KINDS,
+        authenticator,
+        tokens: Some(TokenSigner::new(key, ISSUER)?),
+        clock: system_clock(),
+        shutdown,
+        metrics: vec![Box::new(windlass_controllers::metrics)],
+    })
+    .await?;
+    let tls = Arc::new(arc_swap::ArcSwap::from_pointee(tls));
+    reload::keep_current(settings, server.clone(), tls.clone());
+    Ok((server, tls))
+}
+
+/// Runs the controllers on the server's own service.
+fn controllers(server: &Arc<Server>, shutdown: watch::Receiver<bool>) -> tokio::task::JoinHandle<()> {
+    let user = User::authenticated("system:kube-controller-manager", "", vec![MASTERS.into()]);
+    let client = kube::Client::new(Local::new(server.clone(), user), "default");
+    tokio::spawn(windlass_controllers::run(client, shutdown))
+}
+
+/// One line for the person who started it, on standard output; logs go to standard error.
+fn announce(data: &DataDir) {
+    let kubeconfig = data.layout.kubeconfig();
+    let line = format!("windlass is ready at {} (kubeconfig: {})\n", data.url, kubeconfig.display());
+    // Who closed standard output does not want to know.
+    let _ = std::io::stdout().write_all(line.as_bytes());
+    let _ = std::io::stdout().flush();
+}
+
+/// Waits for SIGTERM, SIGINT or the store's end.
+async fn until_told(store: &Arc<dyn Store>) -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
+        error = store.failed() => Err(error).context("the store cannot go on"),
+    }
+}

@@ -1,0 +1,127 @@
+//! Reads certificates, CAs and tokens again when their files change.
+//!
+//! The folders are watched, not the files: a mounted secret is replaced by swapping a link, which
+//! the old file never hears of. A slow look at the contents catches what a watch misses. A file
+//! that became unreadable or wrong is reported, and the last good one stays in use.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use anyhow::Result;
+use arc_swap::ArcSwap;
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use windlass_server::server::Server;
+
+use super::{Settings, TlsFiles, files};
+
+/// How often the files are looked at even if nobody said that they changed.
+const LOOK: Duration = Duration::from_secs(20);
+/// Writers often touch several files: wait until they are done.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// Keeps what was read from files up to date until the process ends.
+pub fn keep_current(settings: &Settings, server: Arc<Server>, tls: Arc<ArcSwap<rustls::ServerConfig>>) {
+    let watched = Watched {
+        tls: settings.tls.clone(),
+        client_ca: settings.client_ca.clone(),
+        tokens: settings.token_auth_file.clone(),
+    };
+    std::thread::Builder::new()
+        .name("reload".into())
+        .spawn(move || watched.run(&server, &tls))
+        .map_or_else(|error| tracing::error!(%error, "files will not be reloaded"), drop);
+}
+
+struct Watched {
+    tls: TlsFiles,
+    client_ca: PathBuf,
+    tokens: Option<PathBuf>,
+}
+
+impl Watched {
+    fn run(&self, server: &Server, tls: &ArcSwap<rustls::ServerConfig>) {
+        let (watcher, changes) = watch(self.files());
+        let mut known = self.contents();
+        while wait(&changes) {
+            let now = self.contents();
+            let changed = |path: &Path| now.get(path) != known.get(path);
+            if changed(&self.tls.certificate) || changed(&self.tls.key) {
+                told("the serving certificate", files::tls(&self.tls).map(|c| tls.store(Arc::new(c))));
+            }
+            if changed(&self.client_ca) {
+                let read = files::client_cas(&self.client_ca);
+                let store = |cas| server.authenticator.client_cas.store(Arc::new(cas));
+                told("the client CAs", read.map(store));
+            }
+            if let Some(path) = &self.tokens
+                && changed(path)
+            {
+                let store = |tokens| server.authenticator.tokens.store(Arc::new(tokens));
+                told("the token file", files::tokens(path).map(store));
+            }
+            known = now;
+        }
+        drop(watcher);
+    }
+
+    fn files(&self) -> Vec<&Path> {
+        let mut all: Vec<&Path> = vec![&self.tls.certificate, &self.tls.key, &self.client_ca];
+        all.extend(self.tokens.as_deref());
+        all
+    }
+
+    /// What the files hold; one that cannot be read holds nothing.
+    fn contents(&self) -> HashMap<PathBuf, Vec<u8>> {
+        let read = |path: &Path| (path.to_owned(), std::fs::read(path).unwrap_or_default());
+        self.files().into_iter().map(read).collect()
+    }
+}
+
+fn watch(files: Vec<&Path>) -> (Option<RecommendedWatcher>, Receiver<()>) {
+    let (sender, changes) = channel();
+    let watcher = notify::recommended_watcher(move |_| {
+        let _ = sender.send(());
+    });
+    let watcher = watcher.and_then(|mut watcher| {
+        let mut folders: Vec<&Path> = files.iter().filter_map(|f| f.parent()).collect();
+        folders.sort();
+        folders.dedup();
+        for folder in folders {
+            watcher.watch(folder, RecursiveMode::NonRecursive)?;
+        }
+        Ok(watcher)
+    });
+    match watcher {
+        Ok(watcher) => (Some(watcher), changes),
+        Err(error) => {
+            tracing::warn!(%error, "files are looked at every {LOOK:?} only");
+            (None, changes)
+        }
+    }
+}
+
+/// Waits for a change or for the next look; false when nothing can come any more.
+fn wait(changes: &Receiver<()>) -> bool {
+    match changes.recv_timeout(LOOK) {
+        Ok(()) => {
+            std::thread::sleep(SETTLE);
+            while changes.try_recv().is_ok() {}
+            true
+        }
+        Err(RecvTimeoutError::Timeout) => true,
+        Err(RecvTimeoutError::Disconnected) => {
+            std::thread::sleep(LOOK);
+            true
+        }
+    }
+}
+
+fn told(what: &str, outcome: Result<()>) {
+    match outcome {
+        Ok(()) => tracing::info!("{what} changed and is in use"),
+        Err(error) => tracing::error!("{what} changed and cannot be used; the last good one stays: {error:#}"),
+    }
+}
