@@ -75,14 +75,11 @@ impl Http {
     /// A watch on a connection of its own; `Err` holds the status of a refusal.
     pub async fn watch(&self, path: &str) -> Result<Result<Events, u16>, Broken> {
         let mut connection = self.connect().await?;
-        let response = connection.start(Method::GET, path, Bytes::new()).await?;
+        let response = connection.start(Method::GET, path, "", Bytes::new()).await?;
         if response.status() != 200 {
             return Ok(Err(response.status().as_u16()));
         }
-        Ok(Ok(Events {
-            body: response.into_body(),
-            read: BytesMut::new(),
-        }))
+        Ok(Ok(Events { body: response.into_body(), read: BytesMut::new() }))
     }
 }
 
@@ -97,6 +94,7 @@ impl Connection {
         &mut self,
         method: Method,
         path: &str,
+        content_type: &str,
         body: Bytes,
     ) -> Result<Response<Incoming>, Broken> {
         let mut request = Request::builder()
@@ -104,14 +102,11 @@ impl Connection {
             .uri(path)
             .header("host", &self.host)
             .header("authorization", &*self.authorization);
-        if !body.is_empty() {
-            request = request.header("content-type", "application/json");
+        if !content_type.is_empty() {
+            request = request.header("content-type", content_type);
         }
         self.sender.ready().await?;
-        Ok(self
-            .sender
-            .send_request(request.body(Full::new(body))?)
-            .await?)
+        Ok(self.sender.send_request(request.body(Full::new(body))?).await?)
     }
 
     /// A request with a JSON body (none when it is null) and a JSON answer.
@@ -121,12 +116,23 @@ impl Connection {
         path: &str,
         body: &Value,
     ) -> Result<(u16, Value), Broken> {
-        let body = if body.is_null() {
-            Bytes::new()
+        let (content_type, body) = if body.is_null() {
+            ("", Bytes::new())
         } else {
-            body.to_string().into()
+            ("application/json", body.to_string().into())
         };
-        let response = self.start(method, path, body).await?;
+        self.send(method, path, content_type, body).await
+    }
+
+    /// A request with any body and a JSON answer; other text is a string.
+    pub async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: Bytes,
+    ) -> Result<(u16, Value), Broken> {
+        let response = self.start(method, path, content_type, body).await?;
         let status = response.status().as_u16();
         let answer = response.into_body().collect().await?.to_bytes();
         let answer = serde_json::from_slice(&answer)

@@ -18,10 +18,7 @@ struct Kubectl {
 
 impl Kubectl {
     fn new() -> Self {
-        Self {
-            server: Windlass::start(),
-            home: tempfile::tempdir().unwrap(),
-        }
+        Self { server: Windlass::start(), home: tempfile::tempdir().unwrap() }
     }
 
     fn command(&self, args: &[&str]) -> Command {
@@ -102,10 +99,7 @@ fn manifest(name: &str, key: &str, value: &str) -> String {
 fn columns(table: &str) -> Vec<&str> {
     let head = table.lines().next().unwrap_or_default();
     // NOMINATED NODE and READINESS GATES hold one space; columns are at least two apart.
-    head.split("  ")
-        .map(str::trim)
-        .filter(|column| !column.is_empty())
-        .collect()
+    head.split("  ").map(str::trim).filter(|column| !column.is_empty()).collect()
 }
 
 #[test]
@@ -128,10 +122,7 @@ fn create_get_delete() {
     let deleted = kubectl.ok(&["delete", "configmap", "greeting"]);
     assert!(deleted.starts_with("configmap \"greeting\" deleted"), "{deleted}");
     let missing = kubectl.fails(&["get", "configmap", "greeting"]);
-    assert_eq!(
-        missing,
-        "Error from server (NotFound): configmaps \"greeting\" not found\n"
-    );
+    assert_eq!(missing, "Error from server (NotFound): configmaps \"greeting\" not found\n");
 }
 
 #[test]
@@ -280,13 +271,22 @@ fn wait_for_a_value_and_for_the_end() {
     if kubectl.minor() >= 23 {
         thread::scope(|scope| {
             let condition = "--for=jsonpath={.data.state}=done";
-            let waiting = scope.spawn(|| kubectl.ok(&["wait", condition, "configmap/job", "--timeout=30s"]));
-            kubectl.ok(&["patch", "configmap", "job", "--type=merge", "-p", r#"{"data":{"state":"done"}}"#]);
+            let waiting =
+                scope.spawn(|| kubectl.ok(&["wait", condition, "configmap/job", "--timeout=30s"]));
+            kubectl.ok(&[
+                "patch",
+                "configmap",
+                "job",
+                "--type=merge",
+                "-p",
+                r#"{"data":{"state":"done"}}"#,
+            ]);
             assert_eq!(waiting.join().unwrap(), "configmap/job condition met\n");
         });
     }
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| kubectl.ok(&["wait", "--for=delete", "configmap/job", "--timeout=30s"]));
+        let waiting =
+            scope.spawn(|| kubectl.ok(&["wait", "--for=delete", "configmap/job", "--timeout=30s"]));
         kubectl.ok(&["delete", "configmap", "job"]);
         waiting.join().unwrap();
     });
@@ -324,7 +324,9 @@ fn get_watch_sees_events() {
 fn discovery_and_version() {
     let kubectl = Kubectl::new();
     let resources = kubectl.ok(&["api-resources", "--no-headers", "-o", "wide"]);
-    for resource in ["configmaps", "leases", "nodes", "csidrivers", "runtimeclasses", "resourceslices"] {
+    for resource in
+        ["configmaps", "leases", "nodes", "csidrivers", "runtimeclasses", "resourceslices"]
+    {
         let found = resources.lines().any(|line| line.split_whitespace().next() == Some(resource));
         assert!(found, "{resource} in\n{resources}");
     }
@@ -347,7 +349,15 @@ fn a_pod_and_its_wide_columns() {
     kubectl.ok_with(pod, &["create", "-f", "-"]);
     let table = kubectl.ok(&["get", "pods", "-o", "wide"]);
     let expected = [
-        "NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP", "NODE", "NOMINATED NODE", "READINESS GATES",
+        "NAME",
+        "READY",
+        "STATUS",
+        "RESTARTS",
+        "AGE",
+        "IP",
+        "NODE",
+        "NOMINATED NODE",
+        "READINESS GATES",
     ];
     assert_eq!(columns(&table), expected);
     let row: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();

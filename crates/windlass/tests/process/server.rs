@@ -67,20 +67,10 @@ impl Place {
 
     /// Start a server here, on the port of the last one if there was one.
     pub fn start(self) -> Windlass {
-        let listen = self
-            .address()
-            .map_or("127.0.0.1:0".to_owned(), |last| last.to_string());
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(self.path().join("server.log"))
-            .unwrap();
-        let mut child = self
-            .up(&listen)
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .unwrap();
+        let listen = self.address().map_or("127.0.0.1:0".to_owned(), |last| last.to_string());
+        let log =
+            File::options().create(true).append(true).open(self.path().join("server.log")).unwrap();
+        let mut child = self.up(&listen).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let lines = lines(child.stdout.take().unwrap());
         let Ok(ready) = lines.recv_timeout(PATIENCE) else {
             let _ = child.kill();
@@ -91,12 +81,7 @@ impl Place {
             let _ = child.kill();
             panic!("ready ({ready:?}) but no address in admin.kubeconfig");
         };
-        Windlass {
-            place: Some(self),
-            child,
-            address,
-            ready,
-        }
+        Windlass { place: Some(self), child, address, ready }
     }
 
     /// Where the kubeconfig says the server is.
