@@ -49,8 +49,8 @@ async fn sweep() {
         }
         followers =
             timeout(PATIENCE, following.join_all()).await.expect("watches end with the server");
-        for follower in &followers {
-            history.observe(&follower.seen);
+        for follower in &mut followers {
+            history.observe(follower.fresh());
         }
 
         let restarted = Instant::now();

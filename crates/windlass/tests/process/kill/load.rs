@@ -80,11 +80,19 @@ pub struct Follower {
     at: u64,
     /// Every event, in the order of arrival.
     pub seen: Vec<Seen>,
+    /// How many of them were handed out as fresh.
+    known: usize,
 }
 
 impl Follower {
     pub fn from(version: u64) -> Self {
-        Self { at: version, seen: Vec::new() }
+        Self { at: version, seen: Vec::new(), known: 0 }
+    }
+
+    /// The events since this was last asked.
+    pub fn fresh(&mut self) -> &[Seen] {
+        let known = std::mem::replace(&mut self.known, self.seen.len());
+        &self.seen[known..]
     }
 
     /// Go on until the server is gone, or, if a version is given, until it was reached.
