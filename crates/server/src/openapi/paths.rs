@@ -57,7 +57,7 @@ fn common(operation: &Operation) -> Map<String, Value> {
         out.insert("x-kubernetes-action".into(), action.into());
     }
     if let Some(kind) = &operation.kind {
-        out.insert("x-kubernetes-group-version-kind".into(), Gvk::to_value(kind));
+        out.insert("x-kubernetes-group-version-kind".into(), Gvk::as_json(kind));
     }
     out
 }
