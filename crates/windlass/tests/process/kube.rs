@@ -190,7 +190,7 @@ async fn lease() {
     let server = Windlass::start();
     let api: Api<Lease> = Api::default_namespaced(client(&server).await);
     let renewed_at =
-        |second| MicroTime(Timestamp::new(1_700_000_000 + second, 123_456_000).unwrap());
+        |second| MicroTime(Timestamp::new(1_700_000_000 + i64::from(second), 123_456_000).unwrap());
     let taken = Lease {
         metadata: ObjectMeta { name: Some("leader".to_owned()), ..ObjectMeta::default() },
         spec: Some(LeaseSpec {
