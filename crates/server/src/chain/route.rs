@@ -24,7 +24,7 @@ use crate::verbs::create::Written;
 use crate::verbs::delete::Deleted;
 use crate::verbs::{Call, create, delete, get, list, patch, token, update, watch};
 use crate::watch::Shape;
-use crate::{documents, health, respond, table};
+use crate::{discovery, documents, health, respond, table};
 
 /// Finds and runs what answers the request.
 #[allow(clippy::too_many_arguments)] // each is a different stage's result, used once
@@ -106,7 +106,7 @@ async fn verb(
             let deleted = delete::delete(call, &body::read(body).await?).await?;
             Ok(deletion(call, output, &deleted))
         }
-        "deletecollection" => {
+        "deletecollection" if discovery::verbs(call.kind).contains(&"deletecollection") => {
             let deleted = delete::delete_collection(call, &body::read(body).await?).await?;
             Ok(respond::list(call, output, &deleted))
         }

@@ -35,11 +35,9 @@ pub fn render(endpoint: &Endpoint, dialect: Dialect) -> Value {
     out.into()
 }
 
-const MEDIA_TYPES: &[&str] =
-    &["application/json", "application/vnd.kubernetes.protobuf", "application/yaml"];
+const MEDIA_TYPES: &[&str] = &["application/json", "application/yaml"];
 
-const STREAM_TYPES: &[&str] =
-    &["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
+const STREAM_TYPES: &[&str] = &["application/json;stream=watch"];
 
 const PATCH_TYPES: &[&str] = &[
     "application/apply-patch+yaml",
