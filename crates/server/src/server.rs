@@ -95,6 +95,7 @@ pub async fn start(setup: Setup) -> Result<Arc<Server>, windlass_store::Error> {
         shutdown,
     });
     namespaces(&server).await;
+    tokio::spawn(crate::expiry::run(server.clone(), server.shutdown.clone()));
     Ok(server)
 }
 

@@ -72,6 +72,7 @@ pub const KIND: Kind = Kind {
     create_on_update: true,
     validate_create: validation::create,
     validate_update: validation::update,
+    ttl: Some(std::time::Duration::from_secs(60 * 60)),
     ..Kind::DEFAULT
 };
 
