@@ -38,12 +38,18 @@ pub fn answer(
     let registry = &server.registry;
     let segments: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
     match segments.as_slice() {
-        ["api"] => root(parts, query, || discovery::aggregated_core(registry), || {
-            discovery::api_versions(registry, &host(&parts.headers))
-        }),
-        ["apis"] => root(parts, query, || discovery::aggregated_groups(registry), || {
-            discovery::api_group_list(registry)
-        }),
+        ["api"] => root(
+            parts,
+            query,
+            || discovery::aggregated_core(registry),
+            || discovery::api_versions(registry, &host(&parts.headers)),
+        ),
+        ["apis"] => root(
+            parts,
+            query,
+            || discovery::aggregated_groups(registry),
+            || discovery::api_group_list(registry),
+        ),
         ["api", version] => {
             let found = discovery::api_resource_list(registry, "", version);
             plain(parts, query, found.ok_or(Error::NoSuchResource)?)

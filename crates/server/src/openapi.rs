@@ -127,11 +127,8 @@ impl Documents {
 
     fn hashes(&self) -> &BTreeMap<String, String> {
         self.hashes.get_or_init(|| {
-            let documents = self.paths().into_iter();
-            documents
-                .filter_map(|path| Some((self.document(&path)?.hash(), path)))
-                .map(|(h, p)| (p, h))
-                .collect()
+            let hash = |path: String| Some((path.clone(), self.document(&path)?.hash()));
+            self.paths().into_iter().filter_map(hash).collect()
         })
     }
 
@@ -251,7 +248,7 @@ struct Gvk {
 }
 
 impl Gvk {
-    fn to_value(&self) -> Value {
+    fn as_json(&self) -> Value {
         json!({ "group": self.group, "version": self.version, "kind": self.kind })
     }
 }

@@ -14,8 +14,8 @@ use crate::cache::Caches;
 use crate::chain::authn::Authenticator;
 use crate::features::Features;
 use crate::local::Local;
-use crate::openapi::Documents;
 use crate::metrics::{Metrics, Source, storage_source};
+use crate::openapi::Documents;
 use crate::registry::Registry;
 use crate::registry::kind::Kind;
 use crate::tokens::TokenSigner;
@@ -76,7 +76,8 @@ pub struct Setup {
 /// Makes a server that is ready to answer: its caches are filled, and the namespaces that parts
 /// of the system live in exist.
 pub async fn start(setup: Setup) -> Result<Arc<Server>, windlass_store::Error> {
-    let Setup { store, kinds, authenticator, tokens, features, clock, shutdown, mut metrics } = setup;
+    let Setup { store, kinds, authenticator, tokens, features, clock, shutdown, mut metrics } =
+        setup;
     let caches = Arc::new(Caches::new(kinds));
     attach(&store, &caches).await?;
     metrics.push(storage_source(caches.clone(), kinds.to_vec()));
@@ -94,6 +95,7 @@ pub async fn start(setup: Setup) -> Result<Arc<Server>, windlass_store::Error> {
         shutdown,
     });
     namespaces(&server).await;
+    tokio::spawn(crate::expiry::run(server.clone(), server.shutdown.clone()));
     Ok(server)
 }
 

@@ -140,7 +140,10 @@ fn features(gates: &[FeatureGate]) -> Result<Features> {
 }
 
 /// Runs the controllers on the server's own service.
-fn controllers(server: &Arc<Server>, shutdown: watch::Receiver<bool>) -> tokio::task::JoinHandle<()> {
+fn controllers(
+    server: &Arc<Server>,
+    shutdown: watch::Receiver<bool>,
+) -> tokio::task::JoinHandle<()> {
     let user = User::authenticated("system:kube-controller-manager", "", vec![MASTERS.into()]);
     let client = kube::Client::new(Local::new(server.clone(), user), "default");
     tokio::spawn(windlass_controllers::run(client, shutdown))
@@ -149,7 +152,8 @@ fn controllers(server: &Arc<Server>, shutdown: watch::Receiver<bool>) -> tokio::
 /// One line for the person who started it, on standard output; logs go to standard error.
 fn announce(data: &DataDir) {
     let kubeconfig = data.layout.kubeconfig();
-    let line = format!("windlass is ready at {} (kubeconfig: {})\n", data.url, kubeconfig.display());
+    let line =
+        format!("windlass is ready at {} (kubeconfig: {})\n", data.url, kubeconfig.display());
     // Who closed standard output does not want to know.
     let _ = std::io::stdout().write_all(line.as_bytes());
     let _ = std::io::stdout().flush();

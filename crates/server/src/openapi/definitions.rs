@@ -100,7 +100,7 @@ pub fn render(definition: &Definition, dialect: Dialect, kinds: &[Gvk]) -> Value
         out.insert("x-kubernetes-unions".into(), json!([union]));
     }
     if !kinds.is_empty() {
-        let kinds: Vec<Value> = kinds.iter().map(Gvk::to_value).collect();
+        let kinds: Vec<Value> = kinds.iter().map(Gvk::as_json).collect();
         out.insert("x-kubernetes-group-version-kind".into(), kinds.into());
     }
     out.into()

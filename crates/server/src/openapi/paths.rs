@@ -35,11 +35,9 @@ pub fn render(endpoint: &Endpoint, dialect: Dialect) -> Value {
     out.into()
 }
 
-const MEDIA_TYPES: &[&str] =
-    &["application/json", "application/vnd.kubernetes.protobuf", "application/yaml"];
+const MEDIA_TYPES: &[&str] = &["application/json", "application/yaml"];
 
-const STREAM_TYPES: &[&str] =
-    &["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
+const STREAM_TYPES: &[&str] = &["application/json;stream=watch"];
 
 const PATCH_TYPES: &[&str] = &[
     "application/apply-patch+yaml",
@@ -57,7 +55,7 @@ fn common(operation: &Operation) -> Map<String, Value> {
         out.insert("x-kubernetes-action".into(), action.into());
     }
     if let Some(kind) = &operation.kind {
-        out.insert("x-kubernetes-group-version-kind".into(), Gvk::to_value(kind));
+        out.insert("x-kubernetes-group-version-kind".into(), Gvk::as_json(kind));
     }
     out
 }

@@ -72,22 +72,35 @@ pub const KIND: Kind = Kind {
     create_on_update: true,
     validate_create: validation::create,
     validate_update: validation::update,
+    ttl: Some(std::time::Duration::from_secs(60 * 60)),
     ..Kind::DEFAULT
 };
 
 /// The `involvedObject` labels are those of `v1`, the `regarding` ones those of `events.k8s.io`.
 const SELECTABLE: &[Selectable] = &[
     Selectable { label: "involvedObject.kind", at: &["/involvedObject/kind"], absent: "" },
-    Selectable { label: "involvedObject.namespace", at: &["/involvedObject/namespace"], absent: "" },
+    Selectable {
+        label: "involvedObject.namespace",
+        at: &["/involvedObject/namespace"],
+        absent: "",
+    },
     Selectable { label: "involvedObject.name", at: &["/involvedObject/name"], absent: "" },
     Selectable { label: "involvedObject.uid", at: &["/involvedObject/uid"], absent: "" },
-    Selectable { label: "involvedObject.apiVersion", at: &["/involvedObject/apiVersion"], absent: "" },
+    Selectable {
+        label: "involvedObject.apiVersion",
+        at: &["/involvedObject/apiVersion"],
+        absent: "",
+    },
     Selectable {
         label: "involvedObject.resourceVersion",
         at: &["/involvedObject/resourceVersion"],
         absent: "",
     },
-    Selectable { label: "involvedObject.fieldPath", at: &["/involvedObject/fieldPath"], absent: "" },
+    Selectable {
+        label: "involvedObject.fieldPath",
+        at: &["/involvedObject/fieldPath"],
+        absent: "",
+    },
     Selectable { label: "reason", at: &["/reason"], absent: "" },
     Selectable { label: "reportingComponent", at: &["/reportingComponent"], absent: "" },
     Selectable { label: "source", at: &["/source/component", "/reportingComponent"], absent: "" },
@@ -97,7 +110,11 @@ const SELECTABLE: &[Selectable] = &[
     Selectable { label: "regarding.name", at: &["/involvedObject/name"], absent: "" },
     Selectable { label: "regarding.uid", at: &["/involvedObject/uid"], absent: "" },
     Selectable { label: "regarding.apiVersion", at: &["/involvedObject/apiVersion"], absent: "" },
-    Selectable { label: "regarding.resourceVersion", at: &["/involvedObject/resourceVersion"], absent: "" },
+    Selectable {
+        label: "regarding.resourceVersion",
+        at: &["/involvedObject/resourceVersion"],
+        absent: "",
+    },
     Selectable { label: "regarding.fieldPath", at: &["/involvedObject/fieldPath"], absent: "" },
     Selectable { label: "reportingController", at: &["/reportingComponent"], absent: "" },
 ];

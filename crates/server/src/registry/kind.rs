@@ -60,6 +60,8 @@ pub struct Kind {
     /// Whether a deleted object without finalizers may go (namespaces: not before the spec's own
     /// finalizers are gone).
     pub may_vanish: fn(&Value) -> bool,
+    /// How long after its last write an object goes by itself.
+    pub ttl: Option<std::time::Duration>,
     /// Whether a deletion that is done answers with the object instead of a `Status`.
     pub returns_deleted: bool,
 }
@@ -195,6 +197,7 @@ impl Kind {
         grace: |_, _| 0,
         prepare_delete: |_| {},
         may_vanish: |_| true,
+        ttl: None,
         returns_deleted: false,
     };
 

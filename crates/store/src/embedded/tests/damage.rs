@@ -67,13 +67,13 @@ fn is_damage(error: &Error) -> bool {
 #[tokio::test]
 async fn a_flipped_bit_in_the_database_is_never_served() {
     let specimen = Specimen::closed().await;
-    flip_bits(&specimen, "windlass.db", 97).await;
+    flip_bits(&specimen, "windlass.db", 149).await;
 }
 
 #[tokio::test]
 async fn a_flipped_bit_in_the_log_is_never_served() {
     let specimen = Specimen::crashed().await;
-    flip_bits(&specimen, "windlass.db-wal", 997).await;
+    flip_bits(&specimen, "windlass.db-wal", 1499).await;
 }
 
 /// Flips one bit in every so many bytes, each in a copy of its own.
