@@ -179,7 +179,7 @@ async fn connect(client: &Client, count: usize, path: &str) -> Result<Vec<Incomi
     let mut streams = Vec::with_capacity(count);
     while let Some(stream) = setups.join_next().await {
         streams.push(stream??);
-        if streams.len() % 1_000 == 0 {
+        if streams.len().is_multiple_of(1_000) {
             eprintln!("bench:   {} of {count} watchers", streams.len());
         }
     }
@@ -199,7 +199,7 @@ async fn read(
         };
         for _ in data.iter().filter(|byte| **byte == b'\n') {
             // Rounds follow each other, so a multiple of the crowd is everybody.
-            if (arrived.fetch_add(1, Ordering::SeqCst) + 1) % watchers == 0 {
+            if (arrived.fetch_add(1, Ordering::SeqCst) + 1).is_multiple_of(watchers) {
                 told.send(Instant::now()).ok();
             }
         }

@@ -3,6 +3,8 @@
 //! `cargo xtask test` installs the clients and says where they are in `WINDLASS_KUBECTL` and
 //! `WINDLASS_PYTHON`; without it they are looked for on `PATH`. A missing client fails its tests.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, fixtures included")]
+
 mod bad_input;
 mod http;
 mod kill;
