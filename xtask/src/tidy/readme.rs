@@ -57,6 +57,8 @@ fn commands(readme: &str) -> Vec<Named> {
         };
         match words.as_slice() {
             ["cargo", "xtask", chore, ..] => found.extend(name(chore).map(Named::Chore)),
+            // What the server says, not what to type.
+            ["windlass", "is", ..] => {}
             ["cargo", "run", "--release", "--", command, ..] | ["windlass", command, ..] => {
                 found.extend(name(command).map(Named::Windlass));
             }
@@ -72,7 +74,7 @@ mod tests {
 
     #[test]
     fn commands_are_read_from_code_blocks_only() {
-        let readme = "cargo xtask nothing\n```sh\n$ cargo xtask test --long\nwindlass up --no-node # x\ncargo run --release -- up\nwindlass issue | csr\n```\n";
+        let readme = "cargo xtask nothing\n```sh\n$ cargo xtask test --long\nwindlass up --no-node # x\ncargo run --release -- up\nwindlass issue | csr\nwindlass is ready at https://127.0.0.1:6443\n```\n";
         let expected = [
             Named::Chore("test".to_owned()),
             Named::Windlass("up".to_owned()),

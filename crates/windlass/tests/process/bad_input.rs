@@ -158,8 +158,10 @@ async fn path_tricks() {
         let request = [&target, ADMIN_TOKEN.as_bytes(), b"\r\n\r\n"].concat();
         let answer = raw(&http, &request).await;
         let shown = target.escape_ascii();
-        // A redirect to the clean path is an answer too; what it must not be is the object.
-        assert!(matches!(status(&answer), 301 | 307 | 308 | 400..=499), "{answer:?} to {shown}");
+        // A redirect to the clean path, or hanging up, is an answer too; what it must not be is the
+        // object.
+        let refused = matches!(status(&answer), 301 | 307 | 308 | 400..=499);
+        assert!(refused || answer.is_empty(), "{answer:?} to {shown}");
     }
     assert_eq!(status(&raw(&http, (head("GET", "/readyz") + "\r\n").as_bytes()).await), 200);
 }
@@ -232,7 +234,8 @@ async fn broken_bodies() {
         connection.send(Method::POST, CONFIG_MAPS, "text/plain", "a".into()).await.unwrap();
     assert_eq!(status, 415);
 
-    let copies: Vec<Value> = (0..10_000)
+    // One more than Kubernetes allows.
+    let copies: Vec<Value> = (0..10_001)
         .map(|_| json!({"op": "copy", "from": "/data", "path": "/metadata/annotations"}))
         .collect();
     let grow: Vec<Value> = (0..64)

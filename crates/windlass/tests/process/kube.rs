@@ -139,19 +139,26 @@ async fn reflector_keeps_a_copy() {
     let api: Api<Secret> = Api::default_namespaced(client(&server).await);
     let (reader, writer) = reflector::store();
     let stream = reflector(writer, watcher(api.clone(), watcher::Config::default()));
-    let mut touched = pin!(stream.touched_objects());
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let running = tokio::spawn(stream.touched_objects().for_each(move |touched| {
+        let _ = tell.send(touched.unwrap().name_any());
+        std::future::ready(())
+    }));
+    timeout(PATIENCE, reader.wait_until_ready()).await.expect("an empty list is a list").unwrap();
     let made: Secret =
         serde_json::from_value(json!({"metadata": {"name": "a"}, "stringData": {"k": "v"}}))
             .unwrap();
     let made = api.create(&PostParams::default(), &made).await.unwrap();
-    assert_eq!(next(&mut touched).await.unwrap().name_any(), "a");
+    let mut touched = async || timeout(PATIENCE, told.recv()).await.expect("an event");
+    assert_eq!(touched().await.as_deref(), Some("a"));
     let key = reflector::ObjectRef::from_obj(&made);
     // What was read back is the stored one, with stringData folded in.
     let kept = reader.get(&key).expect("in the store");
     assert_eq!(kept.data.as_ref().unwrap()["k"].0, b"v");
     api.delete("a", &DeleteParams::default()).await.unwrap();
-    next(&mut touched).await.unwrap();
+    assert_eq!(touched().await.as_deref(), Some("a"));
     assert!(reader.get(&key).is_none());
+    running.abort();
 }
 
 /// A controller that answers every `question` with an `answer`.
@@ -190,7 +197,7 @@ async fn lease() {
     let server = Windlass::start();
     let api: Api<Lease> = Api::default_namespaced(client(&server).await);
     let renewed_at =
-        |second| MicroTime(Timestamp::new(1_700_000_000 + i64::from(second), 123_456_000).unwrap());
+        |second: i64| MicroTime(Timestamp::new(1_700_000_000 + second, 123_456_000).unwrap());
     let taken = Lease {
         metadata: ObjectMeta { name: Some("leader".to_owned()), ..ObjectMeta::default() },
         spec: Some(LeaseSpec {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 use std::thread;
+use std::time::Instant;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -297,25 +298,26 @@ fn get_watch_sees_events() {
     let kubectl = Kubectl::new();
     kubectl.ok(&["create", "configmap", "before"]);
     let mut watch = kubectl
-        .command(&["get", "configmaps", "-w", "--output-watch-events", "-o", "name"])
+        .command(&["get", "configmaps", "-w", "--output-watch-events"])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let events = lines(watch.stdout.take().unwrap());
-    // `kube-root-ca.crt` may be there too.
-    let mut next = || loop {
+    // `kube-root-ca.crt` may be there too; the columns' names are said when they change.
+    let next = || loop {
         let line = events.recv_timeout(PATIENCE).expect("an event");
-        if !line.contains("kube-root-ca.crt") {
-            return line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let words: Vec<&str> = line.split_whitespace().take(2).collect();
+        if !matches!(words[..], ["EVENT", _] | [_, "kube-root-ca.crt"]) {
+            return words.join(" ");
         }
     };
-    assert_eq!(next(), "ADDED configmap/before");
+    assert_eq!(next(), "ADDED before");
     kubectl.ok(&["create", "configmap", "after"]);
-    assert_eq!(next(), "ADDED configmap/after");
+    assert_eq!(next(), "ADDED after");
     kubectl.ok(&["label", "configmap", "after", "a=b"]);
-    assert_eq!(next(), "MODIFIED configmap/after");
+    assert_eq!(next(), "MODIFIED after");
     kubectl.ok(&["delete", "configmap", "after"]);
-    assert_eq!(next(), "DELETED configmap/after");
+    assert_eq!(next(), "DELETED after");
     watch.kill().unwrap();
     watch.wait().unwrap();
 }
@@ -382,7 +384,12 @@ fn a_deleted_namespace_takes_its_content_along() {
     kubectl.ok(&["create", "namespace", "short"]);
     kubectl.ok(&["create", "configmap", "inside", "-n", "short"]);
     kubectl.ok(&["create", "secret", "generic", "inside", "-n", "short"]);
-    kubectl.ok(&["wait", "--for=create", "serviceaccount/default", "-n", "short", "--timeout=30s"]);
+    let account =
+        ["get", "serviceaccount", "default", "-n", "short", "--ignore-not-found", "-o", "name"];
+    let asked = Instant::now();
+    while kubectl.ok(&account).is_empty() {
+        assert!(asked.elapsed() < PATIENCE, "no default service account");
+    }
     kubectl.ok(&["delete", "namespace", "short", "--timeout=30s"]);
     let gone = kubectl.fails(&["get", "namespace", "short"]);
     assert!(gone.contains("namespaces \"short\" not found"), "{gone}");

@@ -17,9 +17,6 @@ use crate::http::Http;
 /// A token of the group that may do everything.
 pub const ADMIN_TOKEN: &str = "admin-token";
 
-/// A token of nobody in particular.
-pub const ALICE_TOKEN: &str = "alice-token";
-
 /// Longer than anything healthy takes, also on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -31,9 +28,7 @@ pub struct Place {
 impl Place {
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let tokens = format!(
-            "{ADMIN_TOKEN},admin,admin-uid,\"system:masters\"\n{ALICE_TOKEN},alice,alice-uid,\"dev\"\n"
-        );
+        let tokens = format!("{ADMIN_TOKEN},admin,admin-uid,\"system:masters\"\n");
         fs::write(dir.path().join("tokens.csv"), tokens).unwrap();
         Self { dir }
     }
