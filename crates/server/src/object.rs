@@ -161,7 +161,7 @@ impl Object {
 
 /// Writes `value` in the canonical form. Without `versioned` the resourceVersion is left out, as
 /// the store wants it.
-pub fn encode(kind: &str, api_version: &str, value: &Value, versioned: bool) -> Vec<u8> {
+pub fn encode(kind: &str, api_version: &str, value: &Value, versioned: bool) -> Bytes {
     let mut out = Vec::with_capacity(1024);
     out.extend_from_slice(head(kind, api_version).as_bytes());
     out.extend_from_slice(META);
@@ -183,7 +183,7 @@ pub fn encode(kind: &str, api_version: &str, value: &Value, versioned: bool) -> 
         }
     }
     out.push(b'}');
-    out
+    out.into()
 }
 
 /// `{"kind":…,"apiVersion":…,`

@@ -194,7 +194,7 @@ async fn insert(call: &Call<'_>, value: &Value, dry_run: bool) -> Result<Arc<Obj
     let write = Write {
         key: store_key(call.kind, &key),
         expect: Expect::Absent,
-        change: Change::Put(stored.clone().into()),
+        change: Change::Put(stored.clone()),
     };
     match call.server.store.commit(write).await {
         Ok(done) => committed(call, &key, done.revision, &stored),
