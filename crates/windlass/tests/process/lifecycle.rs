@@ -163,7 +163,7 @@ async fn a_damaged_database_is_named() {
     let whole = fs::read(&file).unwrap();
 
     // The header; a stretch in the middle; the second half gone.
-    let damages: [(&str, fn(&mut File, u64)); 3] = [
+    let damages: [(&str, Damage); 3] = [
         ("header", |file, _| write_at(file, 0, &[0xa5; 64])),
         ("middle", |file, length| write_at(file, length / 2, &[0xa5; 8192])),
         ("cut", |file, length| file.set_len(length / 2).unwrap()),
@@ -183,6 +183,9 @@ async fn a_damaged_database_is_named() {
         server.http().ask(Method::GET, &format!("{CONFIG_MAPS}/object-7"), Value::Null).await;
     assert_eq!(status, 200, "undamaged again");
 }
+
+/// Spoils a file of the given length.
+type Damage = fn(&mut File, u64);
 
 fn write_at(file: &mut File, offset: u64, bytes: &[u8]) {
     file.seek(SeekFrom::Start(offset)).unwrap();
