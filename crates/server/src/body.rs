@@ -21,16 +21,18 @@ pub type Incoming = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync
 pub async fn read(body: Incoming) -> Result<Bytes, Error> {
     let too_large =
         || Error::TooLarge(format!("Request entity too large: limit is {}", limits::BODY));
+    let mut body = body;
     if body.size_hint().lower() > limits::BODY as u64 {
+        drain(body);
         return Err(too_large());
     }
-    let mut body = body;
     let mut whole = BytesMut::new();
     let mut only: Option<Bytes> = None;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|e| Error::BadRequest(format!("the body ended early: {e}")))?;
         let Ok(data) = frame.into_data() else { continue };
         if whole.len() + only.as_ref().map_or(0, Bytes::len) + data.len() > limits::BODY {
+            drain(body);
             return Err(too_large());
         }
         match only.take() {
@@ -43,6 +45,14 @@ pub async fn read(body: Incoming) -> Result<Bytes, Error> {
         }
     }
     Ok(only.unwrap_or_else(|| whole.freeze()))
+}
+
+/// Reads on for a moment and forgets what it reads: a connection that is closed while the client
+/// still sends is reset, and the reset would overtake the answer.
+fn drain(mut body: Incoming) {
+    tokio::spawn(tokio::time::timeout(limits::DRAIN, async move {
+        while let Some(Ok(_)) = body.frame().await {}
+    }));
 }
 
 /// The body of an answer.

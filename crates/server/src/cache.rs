@@ -112,7 +112,8 @@ impl Caches {
     pub fn remember(&self, events: &[Event]) {
         for event in events {
             let Some((cache, name)) = self.route(&event.key) else { continue };
-            if let Some(change) = past_change(cache.kind, name, event) {
+            let known = cache.get(name).filter(|o| o.revision == event.revision);
+            if let Some(change) = past_change(cache.kind, name, event, known) {
                 cache.write().window.push(Arc::new(change));
             }
         }
@@ -286,10 +287,20 @@ fn split(key: &str) -> Option<(&str, &str)> {
     Some((&key[..plural_end], &key[plural_end + 1..]))
 }
 
-fn past_change(kind: &'static Kind, name: &str, event: &Event) -> Option<Change> {
+/// A change from before the load; `known` is the object it made, if it is still the current one.
+fn past_change(
+    kind: &'static Kind,
+    name: &str,
+    event: &Event,
+    known: Option<Arc<Object>>,
+) -> Option<Change> {
     let previous = event.previous.as_ref();
     let previous = previous.and_then(|p| Object::new(kind, name, p.revision, &p.value).ok());
-    Change::new(kind, name, event, previous.map(Arc::new)).ok().flatten()
+    let previous = previous.map(Arc::new);
+    match known {
+        Some(object) => Some(Change::of(kind, object, previous)),
+        None => Change::new(kind, name, event, previous).ok().flatten(),
+    }
 }
 
 #[cfg(test)]

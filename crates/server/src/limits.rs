@@ -5,6 +5,9 @@ use std::time::Duration;
 /// Kubernetes' own limit on a request body (`--max-request-bytes` of etcd plus room).
 pub const BODY: usize = 3 * 1024 * 1024;
 
+/// How long a body that is refused for its size is still read, so that the client gets to see why.
+pub const DRAIN: Duration = Duration::from_secs(1);
+
 /// The largest object stored: Kubernetes on etcd refuses about 1.5 MiB, and clients of either
 /// should not find that an object fits one and not the other.
 pub const OBJECT: usize = 3 * 512 * 1024;

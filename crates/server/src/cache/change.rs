@@ -59,16 +59,20 @@ impl Change {
             (None, Some(old)) => (old.deleted_at(event.revision), true),
             (None, None) => return Ok(None),
         };
-        let lines = (0..kind.served.len() * 3).map(|_| OnceLock::new()).collect();
-        Ok(Some(Change {
-            revision: event.revision,
-            object: Arc::new(object),
+        Ok(Some(Change { deleted, ..Change::of(kind, Arc::new(object), previous) }))
+    }
+
+    /// The change that made `object` of `previous`.
+    pub fn of(kind: &'static Kind, object: Arc<Object>, previous: Option<Arc<Object>>) -> Change {
+        Change {
+            revision: object.revision,
+            object,
             previous,
             seen: Instant::now(),
-            deleted,
+            deleted: false,
             kind,
-            lines,
-        }))
+            lines: (0..kind.served.len() * 3).map(|_| OnceLock::new()).collect(),
+        }
     }
 
     /// Whether the object went away.

@@ -7,10 +7,11 @@ use percent_encoding::percent_decode_str;
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Decodes a raw query. A pair that is no UTF-8 is dropped; a broken escape stays as it is.
+    /// Decodes a raw query. What is no UTF-8 becomes U+FFFD, which no name or selector may contain;
+    /// a broken escape stays as it is.
     pub fn parse(raw: Option<&str>) -> Query {
         let pairs = raw.unwrap_or_default().split('&').filter(|p| !p.is_empty());
-        Query(pairs.filter_map(pair).collect())
+        Query(pairs.map(pair).collect())
     }
 
     /// The first value under `name`.
@@ -30,17 +31,17 @@ impl Query {
     }
 }
 
-fn pair(raw: &str) -> Option<(String, String)> {
+fn pair(raw: &str) -> (String, String) {
     let (name, value) = raw.split_once('=').unwrap_or((raw, ""));
-    Some((decode(name)?, decode(value)?))
+    (decode(name), decode(value))
 }
 
-fn decode(raw: &str) -> Option<String> {
+fn decode(raw: &str) -> String {
     if !raw.bytes().any(|b| b == b'%' || b == b'+') {
-        return Some(raw.to_owned());
+        return raw.to_owned();
     }
     let spaced = raw.replace('+', " ");
-    percent_decode_str(&spaced).decode_utf8().ok().map(|text| text.into_owned())
+    percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]
