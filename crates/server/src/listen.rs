@@ -18,6 +18,10 @@ use crate::peer::Peer;
 use crate::server::Server;
 use crate::{chain, limits};
 
+/// Encrypted bytes that wait for one connection's socket. When a large event goes to thousands of
+/// watchers at once, this times their number is held.
+const TLS_BUFFER: usize = 32 * 1024;
+
 /// Serves until `shutdown` turns true, then lets open requests finish for up to `grace`.
 pub async fn serve(
     server: Arc<Server>,
@@ -47,7 +51,8 @@ pub async fn serve(
         let (server, http) = (server.clone(), http.clone());
         tokio::spawn(async move {
             let _ = stream.set_nodelay(true);
-            let handshake = tokio::time::timeout(limits::HANDSHAKE, acceptor.accept(stream));
+            let accept = acceptor.accept_with(stream, |tls| tls.set_buffer_limit(Some(TLS_BUFFER)));
+            let handshake = tokio::time::timeout(limits::HANDSHAKE, accept);
             match handshake.await {
                 Ok(Ok(stream)) => connection(server, &http, stream, address, watcher).await,
                 Ok(Err(error)) => tracing::debug!(%address, %error, "TLS handshake failed"),

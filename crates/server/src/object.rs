@@ -105,8 +105,7 @@ impl Object {
             return self.bytes.clone();
         }
         if served.convert.is_some() {
-            return encode(kind.name, &served.api_version(), &self.value(kind, served), true)
-                .into();
+            return encode(kind.name, &served.api_version(), &self.value(kind, served), true);
         }
         let head = head(kind.name, &served.api_version());
         let mut out = Vec::with_capacity(head.len() + self.bytes.len());
