@@ -55,7 +55,8 @@ pub async fn route(
     };
     // Authorization saw the name that a selector pins; the collection is still the target.
     let mut path = path.clone();
-    if matches!(info.verb, "list" | "watch" | "deletecollection") {
+    let named_watch = info.verb == "watch" && path.watch_path;
+    if matches!(info.verb, "list" | "watch" | "deletecollection") && !named_watch {
         path.name.clear();
     }
     if kind.scope == Scope::Cluster {

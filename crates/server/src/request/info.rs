@@ -63,7 +63,8 @@ impl Info {
         let Some(mut resource) = resource_path(&segments) else {
             return Ok(Info { verb: plain_verb(method), target: Target::Path, path });
         };
-        let watch = watch || resource.watch_path;
+        // The path of one object is a GET whatever the query says; only `/watch/` watches one.
+        let watch = resource.watch_path || (watch && resource.name.is_empty());
         let verb = verb(method, watch, resource.name.is_empty(), !resource.subresource.is_empty());
         if matches!(verb, "list" | "watch" | "deletecollection")
             && resource.name.is_empty()

@@ -20,7 +20,8 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
 /// Starts a watch on what the path and the options select.
 pub async fn watch(call: &Call<'_>, options: &ListOptions, shape: Shape) -> Result<Body, Error> {
-    let selection = Selection::parse(call.kind, &call.path.namespace, options)?;
+    let mut selection = Selection::parse(call.kind, &call.path.namespace, options)?;
+    selection.pin(&call.path.name);
     let cache = call.cache()?.clone();
     let start = match options.version {
         Version::NotOlderThan(asked) | Version::Exact(asked) => Some(asked),
