@@ -107,7 +107,7 @@ async fn verb(
             let deleted = delete::delete(call, &body::read(body).await?).await?;
             Ok(deletion(call, output, &deleted))
         }
-        "deletecollection" => {
+        "deletecollection" if call.kind.delete_collection => {
             let deleted = delete::delete_collection(call, &body::read(body).await?).await?;
             Ok(respond::list(call, output, &deleted))
         }
