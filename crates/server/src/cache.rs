@@ -50,6 +50,8 @@ struct State {
 pub struct Snapshot {
     /// The revision it is the state of.
     pub revision: u64,
+    /// The newest revision of the kind in it: it shows all states from here to `revision`.
+    pub last: u64,
     /// The objects, in key order.
     pub objects: Vec<Arc<Object>>,
 }
@@ -154,6 +156,13 @@ impl KindCache {
         self.read().objects.get(key).cloned()
     }
 
+    /// The object under `key` and the revision that this is the state of.
+    pub fn get_at(&self, key: &str) -> (Option<Arc<Object>>, u64) {
+        let state = self.read();
+        let revision = self.applied.load(Ordering::Acquire).max(state.last);
+        (state.objects.get(key).cloned(), revision)
+    }
+
     /// How many objects there are.
     pub fn len(&self) -> usize {
         self.read().objects.len()
@@ -190,7 +199,7 @@ impl KindCache {
         }
         // Every change up to `applied` is in, and all of this kind up to `last`.
         let revision = self.applied.load(Ordering::Acquire).max(state.last);
-        Snapshot { revision, objects }
+        Snapshot { revision, last: state.last, objects }
     }
 
     /// The newest revision of this kind.

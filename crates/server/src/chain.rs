@@ -136,7 +136,10 @@ fn go_duration(text: &str) -> Option<std::time::Duration> {
             };
         rest = &rest[unit..];
     }
-    std::time::Duration::try_from_secs_f64(seconds).ok()
+    // Go counts nanoseconds in 63 bits.
+    let longest = i64::MAX as f64 / 1e9;
+    let in_range = Some(seconds).filter(|s| *s <= longest)?;
+    std::time::Duration::try_from_secs_f64(in_range).ok()
 }
 
 /// The name that `metadata.name=…` in a field selector pins.
@@ -203,6 +206,7 @@ mod tests {
             ("10", None),
             ("x", None),
             ("-1s", None),
+            ("2562048h", None),
         ] {
             assert_eq!(go_duration(text), want, "{text}");
         }

@@ -85,14 +85,12 @@ pub fn aggregated_groups(registry: &Registry) -> Value {
     aggregated(registry, named_groups(registry).into_iter())
 }
 
-/// What can be done with a kind, sorted. Namespaces, whose end is a process (they have finalizers
-/// of their own), can only be deleted one by one.
+/// What can be done with a kind, sorted.
 pub fn verbs(kind: &Kind) -> &'static [&'static str] {
-    let finalized = kind.subresources.iter().any(|sub| matches!(sub.action, Action::Finalize));
-    if finalized {
-        &["create", "delete", "get", "list", "patch", "update", "watch"]
-    } else {
+    if kind.delete_collection {
         &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+    } else {
+        &["create", "delete", "get", "list", "patch", "update", "watch"]
     }
 }
 

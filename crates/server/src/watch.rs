@@ -205,15 +205,26 @@ impl WatchStream {
     fn bookmark(&mut self, initial_end: bool) -> Bytes {
         self.bookmarked = self.at;
         let kind = self.plan.cache.kind;
-        let head = crate::object::head(kind.name, &self.plan.served.api_version());
         let note = if initial_end {
-            ",\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}"
+            "\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}"
         } else {
             ""
         };
-        let mut object =
-            format!("{head}\"metadata\":{{\"resourceVersion\":\"{}\"{note}}}", self.at);
-        object.push_str(&String::from_utf8_lossy(&self.plan.empty));
+        let tail = String::from_utf8_lossy(&self.plan.empty);
+        if let Shape::Custom(write) = &mut self.plan.shape {
+            // Such a client can read nothing but its view, so a bookmark has that form too.
+            let head = crate::object::head(kind.name, &kind.stored().api_version());
+            let stored = format!("{head}\"metadata\":{{{note}}}{tail}");
+            let object = Object::new(kind, "", self.at, stored.as_bytes());
+            let json = object.map(|object| write(&object)).unwrap_or_default();
+            return crate::cache::line("BOOKMARK", &json);
+        }
+        let head = crate::object::head(kind.name, &self.plan.served.api_version());
+        let comma = if note.is_empty() { "" } else { "," };
+        let object = format!(
+            "{head}\"metadata\":{{\"resourceVersion\":\"{}\"{comma}{note}}}{tail}",
+            self.at
+        );
         crate::cache::line("BOOKMARK", object.as_bytes())
     }
 }

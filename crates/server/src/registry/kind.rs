@@ -42,6 +42,8 @@ pub struct Kind {
     pub unconditional_update: bool,
     /// Whether a PUT to a name that does not exist creates it.
     pub create_on_update: bool,
+    /// Whether a whole collection can be deleted at once.
+    pub delete_collection: bool,
     /// Fills in defaults after decoding, on every write, as Kubernetes does when it decodes.
     pub defaults: fn(&mut Value),
     /// Sets and resets what the server owns on a new object, before validation.
@@ -189,6 +191,7 @@ impl Kind {
         generation: false,
         unconditional_update: true,
         create_on_update: false,
+        delete_collection: true,
         defaults: |_| {},
         prepare_create: |_| {},
         prepare_update: |_, _| {},

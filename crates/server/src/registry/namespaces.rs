@@ -62,6 +62,7 @@ pub const KIND: Kind = Kind {
     prepare_delete: |object| {
         part(object, "status").insert("phase".into(), "Terminating".into());
     },
+    delete_collection: false,
     // Its contents go first; who empties it takes the finalizer away.
     may_vanish: |object| super::parts::list(object, "/spec/finalizers").is_empty(),
     ..Kind::DEFAULT

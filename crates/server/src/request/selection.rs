@@ -50,6 +50,13 @@ impl Selection {
         Ok(Selection { scope, labels, fields })
     }
 
+    /// Narrows the selection to one name, unless it is empty.
+    pub fn pin(&mut self, name: &str) {
+        if !name.is_empty() {
+            self.fields.push(FieldTest { of: FieldOf::Name, value: name.into(), equal: true });
+        }
+    }
+
     /// Whether an object is meant. The scope is checked too.
     pub fn matches(&self, object: &Object) -> bool {
         (self.scope.is_empty() || object.key.starts_with(&self.scope))

@@ -33,6 +33,9 @@ pub enum Deleted {
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 
+/// A century, which still makes a date that can be written.
+const LONGEST_GRACE: i64 = 100 * 365 * 24 * 60 * 60;
+
 /// Deletes the object the path names.
 pub async fn delete(call: &Call<'_>, body: &Bytes) -> Result<Deleted, Error> {
     let options = options(call, body)?;
@@ -141,7 +144,7 @@ fn mark(call: &Call<'_>, options: &DeleteOptions, value: &mut Value) {
             Propagation::Background => {}
         }
     }
-    let grace = (call.kind.grace)(value, options.grace_period).max(0);
+    let grace = (call.kind.grace)(value, options.grace_period).clamp(0, LONGEST_GRACE);
     let already = Meta::of(value).deletion_grace_period_seconds();
     let fields = metadata(value);
     if finalizers.is_empty() {

@@ -44,14 +44,19 @@ pub async fn list(call: &Call<'_>, options: &ListOptions) -> Result<List, Error>
     } else {
         let token = read_token(options)?;
         let at = (token.rv > 0).then_some(token.rv as u64);
+        // A state still to come was not shown by this server: to go on from it would be to make
+        // one up.
+        if at.is_some_and(|at| call.cache().is_ok_and(|cache| cache.revision() < at)) {
+            return Err(expired_token(&token.start));
+        }
         (at, Some(token.start))
     };
-    let page = match at {
-        // Nothing of this kind changed since: the cache still shows that state.
-        Some(revision) if call.cache()?.last() > revision => {
+    let page = match current(call, &selection, options, at, after.as_deref())? {
+        Some(page) => page,
+        None => {
+            let revision = at.unwrap_or_default(); // only an exact state can be past
             past(call, &selection, options, revision, after.as_deref()).await?
         }
-        _ => current(call, &selection, options, at, after.as_deref())?,
     };
     Ok(finish(page, &selection))
 }
@@ -79,25 +84,28 @@ struct Page {
     remaining: usize,
 }
 
+/// Reads the state in the cache; `None` if the kind has changed since the revision asked for.
 fn current(
     call: &Call<'_>,
     selection: &Selection,
     options: &ListOptions,
     at: Option<u64>,
     after: Option<&str>,
-) -> Result<Page, Error> {
+) -> Result<Option<Page>, Error> {
+    if at.is_some_and(|at| call.cache().is_ok_and(|cache| cache.last() > at)) {
+        return Ok(None);
+    }
     let limit = if options.limit == 0 { usize::MAX } else { options.limit };
     let (mut taken, mut remaining) = (0, 0);
     if let Some(name) = selection.pinned_name()
+        && at.is_none()
         && !(selection.scope.is_empty()
             && call.kind.scope == crate::registry::kind::Scope::Namespaced)
     {
         // One lookup instead of a walk: every kubelet and every `kubectl wait` asks this way.
-        let cache = call.cache()?;
-        let found = cache.get(&format!("{}{name}", selection.scope));
+        let (found, revision) = call.cache()?.get_at(&format!("{}{name}", selection.scope));
         let objects = found.into_iter().filter(|o| selection.matches(o)).collect();
-        let revision = at.unwrap_or_else(|| cache.revision());
-        return Ok(Page { revision, objects, next: None, remaining: 0 });
+        return Ok(Some(Page { revision, objects, next: None, remaining: 0 }));
     }
     let everything = selection.is_everything();
     let snapshot = call.cache()?.snapshot(&selection.scope, after, |object| {
@@ -112,13 +120,17 @@ fn current(
         // Only an unselected list says how many follow, so only it must count them.
         if everything { Walk::Skip } else { Walk::Stop }
     });
+    // A change may have come between the first look and the snapshot.
+    if at.is_some_and(|at| snapshot.last > at) {
+        return Ok(None);
+    }
     let last = snapshot.objects.last().map(|o| o.key.to_string());
-    Ok(Page {
+    Ok(Some(Page {
         revision: at.unwrap_or(snapshot.revision),
         next: if remaining > 0 { last } else { None },
         objects: snapshot.objects,
         remaining,
-    })
+    }))
 }
 
 /// Reads a past state from the store.
@@ -183,16 +195,19 @@ fn stale(error: windlass_store::Error, options: &ListOptions) -> Error {
             String::new(),
         ),
         windlass_store::Error::Compacted { .. } => {
-            let start = read_token(options).map(|t| t.start).unwrap_or_default();
-            let text = "The provided continue parameter is too old to display a consistent list result. \
-                You can start a new list without the continue parameter, or use the continue token in \
-                this response to retrieve the remainder of the results. Continuing with the provided \
-                token results in an inconsistent list - objects that were created, modified, or deleted \
-                between the time the first chunk was returned and now may show up in the list.";
-            Error::Expired(text.into(), write_token(-1, &start))
+            expired_token(&read_token(options).map(|t| t.start).unwrap_or_default())
         }
         other => super::update::store_error(other),
     }
+}
+
+fn expired_token(start: &str) -> Error {
+    let text = "The provided continue parameter is too old to display a consistent list result. \
+        You can start a new list without the continue parameter, or use the continue token in \
+        this response to retrieve the remainder of the results. Continuing with the provided \
+        token results in an inconsistent list - objects that were created, modified, or deleted \
+        between the time the first chunk was returned and now may show up in the list.";
+    Error::Expired(text.into(), write_token(-1, start))
 }
 
 fn finish(page: Page, selection: &Selection) -> List {

@@ -189,11 +189,15 @@ pub async fn replace(
     prepare(call, before, &mut new)?;
     validate(call, before, &new)?;
     admission::validate(call, Operation::Update(before), Some(before), &new)?;
-    if delete::is_due(call, &new) {
-        return delete::remove(call, old, dry_run).await;
-    }
     let stored = encode(call.kind.name, &call.kind.stored().api_version(), &new, false);
     check_size(&stored)?;
+    if delete::is_due(call, &new) {
+        delete::remove(call, old, dry_run).await?;
+        // Watchers see the last state that was stored, the writer what it asked for.
+        return Object::new(call.kind, &old.key, old.revision, &stored)
+            .map(Arc::new)
+            .map_err(|e| Error::Internal(e.to_string()));
+    }
     if stored == old.stored_bytes() {
         return Ok(old.clone());
     }

@@ -18,9 +18,13 @@ use crate::watch::{Shape, WatchPlan, WatchStream, expired};
 /// restarted server do not all come back at once for ever.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
+/// More than any connection lasts, and little enough to be added to any clock.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// Starts a watch on what the path and the options select.
 pub async fn watch(call: &Call<'_>, options: &ListOptions, shape: Shape) -> Result<Body, Error> {
-    let selection = Selection::parse(call.kind, &call.path.namespace, options)?;
+    let mut selection = Selection::parse(call.kind, &call.path.namespace, options)?;
+    selection.pin(&call.path.name);
     let cache = call.cache()?.clone();
     let start = match options.version {
         Version::NotOlderThan(asked) | Version::Exact(asked) => Some(asked),
@@ -64,7 +68,7 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions, shape: Shape) -> Resu
 
 fn timeout(options: &ListOptions) -> Duration {
     match options.timeout {
-        Some(asked) if !asked.is_zero() => asked,
+        Some(asked) if !asked.is_zero() => asked.min(LONGEST),
         _ => DEFAULT_TIMEOUT.mul_f64(rand::rng().random_range(1.0..2.0)),
     }
 }

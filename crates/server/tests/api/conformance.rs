@@ -4,7 +4,7 @@
 //! that Kubernetes gave to it, with what differs from run to run replaced. A difference is a bug of
 //! ours, with the exceptions named in [`EXCEPTIONS`], each with its reason.
 
-mod compare;
+pub mod compare;
 mod steps;
 
 use std::collections::HashMap;

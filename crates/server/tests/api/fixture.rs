@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use futures::FutureExt;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use tokio::sync::watch;
-use windlass_server::body::Body;
+use windlass_server::body::{Body, Incoming};
 use windlass_server::chain::authn::{Authenticator, TokenFile};
 use windlass_server::chain::client_cert::ClientCas;
 use windlass_server::peer::Peer;
@@ -22,7 +23,7 @@ pub struct TestServer {
     pub server: Arc<Server>,
     pub store: Arc<dyn Store>,
     down: watch::Sender<bool>,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 /// What came back.
@@ -44,7 +45,19 @@ pub struct Asked<'a> {
 impl TestServer {
     /// A fresh server whose users are those of `tokens.csv`.
     pub async fn start() -> TestServer {
-        let dir = tempfile::tempdir().unwrap();
+        TestServer::on(tempfile::tempdir().unwrap()).await
+    }
+
+    /// The server again, on the same data.
+    pub async fn restart(self) -> TestServer {
+        let TestServer { server, store, down, dir } = self;
+        down.send_replace(true);
+        store.close().await.unwrap();
+        drop((server, store));
+        TestServer::on(dir).await
+    }
+
+    async fn on(dir: tempfile::TempDir) -> TestServer {
         let store: Arc<dyn Store> = Arc::new(Embedded::open(Options::new(dir.path())).unwrap());
         let (down, shutdown) = watch::channel(false);
         let tokens = TokenFile::parse(include_str!("tokens.csv")).unwrap();
@@ -63,7 +76,7 @@ impl TestServer {
             metrics: Vec::new(),
         };
         let server = start(setup).await.unwrap();
-        TestServer { server, store, down, _dir: dir }
+        TestServer { server, store, down, dir }
     }
 
     /// A request as the admin.
@@ -78,8 +91,49 @@ impl TestServer {
         asked.header("authorization", "Bearer admin-token")
     }
 
+    /// GET.
+    pub async fn get(&self, path: &str) -> Answer {
+        self.ask(Method::GET, path).send().await
+    }
+
+    /// POST of JSON.
+    pub async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.ask(Method::POST, path).json(body).send().await
+    }
+
+    /// PUT of JSON.
+    pub async fn put(&self, path: &str, body: &Value) -> Answer {
+        self.ask(Method::PUT, path).json(body).send().await
+    }
+
+    /// DELETE without a body.
+    pub async fn delete(&self, path: &str) -> Answer {
+        self.ask(Method::DELETE, path).send().await
+    }
+
+    /// PATCH with a body of the given type: `json`, `merge`, `strategic` or `apply`.
+    pub async fn patch(&self, path: &str, how: &str, body: &Value) -> Answer {
+        let media = match how {
+            "json" => "application/json-patch+json",
+            "merge" => "application/merge-patch+json",
+            "strategic" => "application/strategic-merge-patch+json",
+            "apply" => "application/apply-patch+yaml",
+            other => panic!("no patch is called {other}"),
+        };
+        self.ask(Method::PATCH, path).header("content-type", media).json(body).send().await
+    }
+
+    /// A GET whose answer is a stream of events.
+    pub async fn watch(&self, path: &str) -> Watch {
+        self.ask(Method::GET, path).watch().await
+    }
+
+    /// The newest revision.
+    pub fn revision(&self) -> u64 {
+        self.store.revision()
+    }
+
     /// Ends the watches, as a shutdown does.
-    #[allow(dead_code)] // not every test module shuts down
     pub fn shut_down(&self) {
         self.down.send_replace(true);
     }
@@ -89,6 +143,12 @@ impl Asked<'_> {
     /// Sets a header.
     pub fn header(mut self, name: &'static str, value: &str) -> Self {
         self.headers.insert(name, value.parse().unwrap());
+        self
+    }
+
+    /// Sets a header to any bytes.
+    pub fn header_value(mut self, name: &'static str, value: http::HeaderValue) -> Self {
+        self.headers.insert(name, value);
         self
     }
 
@@ -113,15 +173,31 @@ impl Asked<'_> {
 
     /// Sends it and hands over the answer as a stream, for watches.
     pub async fn open(self) -> (StatusCode, HeaderMap, Body) {
-        let mut request = Request::new(Full::from(self.body));
+        let body = Full::from(self.body.clone()).map_err(Into::into).boxed_unsync();
+        self.open_with(body).await
+    }
+
+    /// As [`Asked::open`], with a body that comes as it likes.
+    pub async fn open_with(self, body: Incoming) -> (StatusCode, HeaderMap, Body) {
+        let mut request = Request::new(body);
         *request.method_mut() = self.method;
         *request.uri_mut() = self.path.parse().unwrap();
         *request.headers_mut() = self.headers;
-        let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
         let peer = Peer::tls("127.0.0.1:1".parse().unwrap(), Vec::new());
         let response = chain::handle(&self.server.server, &peer, request).await;
         let (parts, body) = response.into_parts();
         (parts.status, parts.headers, body)
+    }
+
+    /// Sends it and reads the answer as a stream of events.
+    pub async fn watch(self) -> Watch {
+        let path = self.path.clone();
+        let (status, _, body) = self.open().await;
+        if status != StatusCode::OK {
+            let body = body.collect().await.unwrap().to_bytes();
+            panic!("{path}: {status}: {}", String::from_utf8_lossy(&body));
+        }
+        Watch { body, pending: Vec::new() }
     }
 
     /// Sends it and reads the whole answer.
@@ -133,9 +209,119 @@ impl Asked<'_> {
 }
 
 impl Answer {
+    /// The body as JSON, after checking the code.
+    #[track_caller]
+    pub fn expect(&self, code: u16) -> Value {
+        let text = String::from_utf8_lossy(&self.body);
+        assert_eq!(self.status.as_u16(), code, "{text}");
+        self.json()
+    }
+
+    /// The message of a failure, after checking code and reason.
+    #[track_caller]
+    pub fn fails(&self, code: u16, reason: &str) -> String {
+        let status = self.expect(code);
+        assert_eq!(status["kind"], "Status", "{status}");
+        assert_eq!(status["status"], "Failure", "{status}");
+        assert_eq!(status["code"], code, "{status}");
+        assert_eq!(status["reason"].as_str().unwrap_or_default(), reason, "{status}");
+        status["message"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// The texts of the `Warning` headers.
+    pub fn warnings(&self) -> Vec<String> {
+        let all = self.headers.get_all("warning").iter();
+        all.map(|v| v.to_str().unwrap().to_owned()).collect()
+    }
+
     /// The body as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&self.body).into_owned()))
     }
+}
+
+/// A running watch.
+pub struct Watch {
+    body: Body,
+    pending: Vec<u8>,
+}
+
+impl Watch {
+    /// The next event; `None` at the end of the watch.
+    pub async fn try_next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.pending.iter().position(|b| *b == b'\n') {
+                let line: Vec<u8> = self.pending.drain(..=end).collect();
+                return Some(serde_json::from_slice(&line).unwrap());
+            }
+            let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await;
+            let frame = frame.expect("no event came")?;
+            self.pending.extend_from_slice(&frame.unwrap().into_data().unwrap());
+        }
+    }
+
+    /// The next event, which there must be.
+    pub async fn next(&mut self) -> Value {
+        self.try_next().await.expect("the watch ended")
+    }
+
+    /// The next event as `TYPE name`.
+    pub async fn brief(&mut self) -> String {
+        brief(&self.next().await)
+    }
+
+    /// Whether nothing is there to read: events of finished writes come without a wait.
+    pub fn is_quiet(&mut self) -> bool {
+        self.pending.is_empty() && self.body.frame().now_or_never().is_none()
+    }
+
+    /// Reads to the end.
+    pub async fn rest(&mut self) -> Vec<Value> {
+        let mut all = Vec::new();
+        while let Some(event) = self.try_next().await {
+            all.push(event);
+        }
+        all
+    }
+}
+
+/// An event as `TYPE name`.
+pub fn brief(event: &Value) -> String {
+    let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default();
+    format!("{} {name}", event["type"].as_str().unwrap_or_default()).trim_end().to_owned()
+}
+
+/// How long a test waits for something that must come.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
+
+/// The resourceVersion of an object or list.
+#[track_caller]
+pub fn version(value: &Value) -> u64 {
+    value["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+}
+
+/// The names of a list's items.
+pub fn names(list: &Value) -> Vec<&str> {
+    let items = list["items"].as_array().unwrap();
+    items.iter().map(|i| i["metadata"]["name"].as_str().unwrap()).collect()
+}
+
+/// Where configmaps of the namespace `default` are.
+pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// A configmap with one entry.
+pub fn config_map(name: &str) -> Value {
+    serde_json::json!({"metadata": {"name": name}, "data": {"k": "v"}})
+}
+
+/// Where pods of the namespace `default` are.
+pub const PODS: &str = "/api/v1/namespaces/default/pods";
+
+/// The least pod there can be.
+pub fn pod(name: &str) -> Value {
+    serde_json::json!({
+        "metadata": {"name": name},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    })
 }

@@ -1,0 +1,210 @@
+//! Server-side apply and the records of who owns which field.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::fixture::{MAPS, PODS, TestServer, config_map, pod, version};
+
+fn map(data: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data})
+}
+
+fn by(manager: &str) -> String {
+    format!("{MAPS}/a?fieldManager={manager}")
+}
+
+#[tokio::test]
+async fn apply_creates_and_then_does_nothing() {
+    let server = TestServer::start().await;
+    let made = server.patch(&by("one"), "apply", &map(json!({"k": "v"}))).await.expect(201);
+    assert_eq!(made["metadata"]["namespace"], "default");
+    let managed = made["metadata"]["managedFields"].as_array().unwrap();
+    assert_eq!(managed.len(), 1);
+    let mut entry = managed[0].clone();
+    let time = entry.as_object_mut().unwrap().remove("time").unwrap();
+    assert_eq!(time, made["metadata"]["creationTimestamp"]);
+    assert_eq!(
+        entry,
+        json!({
+            "manager": "one",
+            "operation": "Apply",
+            "apiVersion": "v1",
+            "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:data": {"f:k": {}}},
+        })
+    );
+    let again = server.patch(&by("one"), "apply", &map(json!({"k": "v"}))).await.expect(200);
+    assert_eq!(again, made);
+    assert_eq!(server.revision(), version(&made));
+}
+
+#[tokio::test]
+async fn a_field_of_somebody_else_is_a_conflict_unless_forced() {
+    let server = TestServer::start().await;
+    server.patch(&by("one"), "apply", &map(json!({"k": "v", "mine": "1"}))).await.expect(201);
+    let answer = server.patch(&by("two"), "apply", &map(json!({"k": "w"}))).await;
+    let status = answer.expect(409);
+    assert_eq!(status["reason"], "Conflict");
+    assert_eq!(status["message"], "Apply failed with 1 conflict: conflict with \"one\": .data.k");
+    assert_eq!(
+        status["details"]["causes"],
+        json!([{"reason": "FieldManagerConflict", "message": "conflict with \"one\"", "field": ".data.k"}])
+    );
+    // The same value is no conflict: both own it.
+    server.patch(&by("two"), "apply", &map(json!({"k": "v"}))).await.expect(200);
+    let forced = format!("{}&force=true", by("two"));
+    let changed = server.patch(&forced, "apply", &map(json!({"k": "w"}))).await.expect(200);
+    assert_eq!(changed["data"], json!({"k": "w", "mine": "1"}));
+    let owned: Vec<(&str, &Value)> = changed["metadata"]["managedFields"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|m| (m["manager"].as_str().unwrap(), &m["fieldsV1"]))
+        .collect();
+    assert_eq!(
+        owned,
+        [("one", &json!({"f:data": {"f:mine": {}}})), ("two", &json!({"f:data": {"f:k": {}}})),]
+    );
+    let unforced = format!("{}&force=false", by("one"));
+    server.patch(&unforced, "apply", &map(json!({"k": "v"}))).await.fails(409, "Conflict");
+}
+
+#[tokio::test]
+async fn what_is_applied_no_more_goes_unless_others_own_it() {
+    let server = TestServer::start().await;
+    let body = map(json!({"a": "1", "b": "2"}));
+    server.patch(&by("one"), "apply", &body).await.expect(201);
+    server.patch(&by("two"), "apply", &map(json!({"b": "2"}))).await.expect(200);
+    let changed = server.patch(&by("one"), "apply", &map(json!({"c": "3"}))).await.expect(200);
+    assert_eq!(changed["data"], json!({"b": "2", "c": "3"}));
+}
+
+#[tokio::test]
+async fn updates_own_what_they_change() {
+    let server = TestServer::start().await;
+    let path = format!("{MAPS}?fieldManager=maker");
+    let made = server.post(&path, &config_map("a")).await.expect(201);
+    let managed = &made["metadata"]["managedFields"];
+    assert_eq!(managed[0]["manager"], "maker");
+    assert_eq!(managed[0]["operation"], "Update");
+    assert_eq!(managed[0]["fieldsV1"], json!({"f:data": {".": {}, "f:k": {}}}));
+    server.patch(&by("two"), "apply", &map(json!({"k": "w"}))).await.fails(409, "Conflict");
+    // Without a name, the agent's; without an agent, nobody's.
+    let asked = server.ask(Method::PUT, &format!("{MAPS}/a")).header("user-agent", "tool/1.0 (x)");
+    let changed = asked.json(&map(json!({"k": "x"}))).send().await.expect(200);
+    let managers: Vec<&Value> = changed["metadata"]["managedFields"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|m| &m["manager"])
+        .collect();
+    assert!(managers.contains(&&json!("tool")), "{managers:?}");
+    let other = server.post(MAPS, &config_map("b")).await.expect(201);
+    assert_eq!(other["metadata"]["managedFields"][0]["manager"], "unknown");
+}
+
+#[tokio::test]
+async fn managed_fields_can_be_reset_but_not_forged() {
+    let server = TestServer::start().await;
+    let made = server.patch(&by("one"), "apply", &map(json!({"k": "v"}))).await.expect(201);
+    let path = format!("{MAPS}/a");
+    let reset = json!({"metadata": {"managedFields": [{}]}});
+    let changed = server.patch(&path, "merge", &reset).await.expect(200);
+    assert_eq!(changed["metadata"]["managedFields"], Value::Null);
+    let mut body = map(json!({"k": "v"}));
+    body["metadata"]["managedFields"] = made["metadata"]["managedFields"].clone();
+    let said = server.patch(&by("one"), "apply", &body).await.fails(400, "BadRequest");
+    assert_eq!(said, "metadata.managedFields must be nil");
+}
+
+#[tokio::test]
+async fn the_status_is_applied_on_its_own_and_never_creates() {
+    let server = TestServer::start().await;
+    let path = format!("{PODS}/p/status?fieldManager=kubelet");
+    let mut body = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+        "status": {"message": "m"}});
+    server.patch(&path, "apply", &body).await.fails(404, "NotFound");
+    let made = server.post(PODS, &pod("p")).await.expect(201);
+    body["spec"] = json!({"activeDeadlineSeconds": 5});
+    let changed = server.patch(&path, "apply", &body).await.expect(200);
+    assert_eq!((&changed["status"]["message"], &changed["spec"]), (&json!("m"), &made["spec"]));
+    let entry = changed["metadata"]["managedFields"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|m| m["manager"] == "kubelet")
+        .unwrap();
+    assert_eq!((&entry["operation"], &entry["subresource"]), (&json!("Apply"), &json!("status")));
+    assert_eq!(entry["fieldsV1"], json!({"f:status": {"f:message": {}}}));
+}
+
+#[tokio::test]
+async fn lists_are_owned_element_by_element() {
+    let server = TestServer::start().await;
+    let service = |ports: Value| {
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
+            "spec": {"ports": ports, "selector": {"a": "b"}}})
+    };
+    let path = |m: &str| format!("/api/v1/namespaces/default/services/s?fieldManager={m}");
+    let http = json!({"name": "http", "port": 80, "protocol": "TCP"});
+    let https = json!({"name": "https", "port": 443, "protocol": "TCP"});
+    server.patch(&path("one"), "apply", &service(json!([http]))).await.expect(201);
+    let both = server.patch(&path("two"), "apply", &service(json!([https]))).await.expect(200);
+    let ports = |s: &Value| {
+        let ports = s["spec"]["ports"].as_array().unwrap().iter();
+        ports.map(|p| p["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(ports(&both), ["http", "https"]);
+    let one = server.patch(&path("two"), "apply", &service(json!([]))).await;
+    assert_eq!(ports(&one.expect(200)), ["http"]);
+}
+
+#[tokio::test]
+async fn bodies_may_be_yaml_and_options_are_checked() {
+    let server = TestServer::start().await;
+    let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: |\n    text\n";
+    let apply = |path: String, body: String| {
+        let asked = server.ask(Method::PATCH, &path);
+        asked.header("content-type", "application/apply-patch+yaml").raw(body).send()
+    };
+    let made = apply(by("one"), yaml.into()).await.expect(201);
+    assert_eq!(made["data"], json!({"k": "text\n"}));
+    let said = apply(format!("{MAPS}/a"), yaml.into()).await.fails(422, "Invalid");
+    assert_eq!(
+        said,
+        "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch"
+    );
+    for (query, body, code) in [
+        (by("one"), "{".to_owned(), 400),
+        (by("one"), "a: [".to_owned(), 400),
+        (by("one"), "[]".to_owned(), 400),
+        (by("one"), yaml.replace("name: a", "name: b"), 400),
+        (by("one"), yaml.replace("ConfigMap", "Secret"), 400),
+        (by("one"), yaml.replace("apiVersion: v1\n", ""), 400),
+        (by(&"x".repeat(129)), yaml.to_owned(), 422),
+        (by("one%07"), yaml.to_owned(), 422),
+        (format!("{}&fieldValidation=Strict", by("one")), format!("{yaml}odd: 1\n"), 400),
+    ] {
+        let answer = apply(query.clone(), body.clone()).await;
+        assert_eq!(answer.status, code, "{query} {body}: {}", answer.json());
+    }
+    let forced = server.patch(&format!("{MAPS}/a?force=true"), "merge", &json!({})).await;
+    assert!(forced.fails(422, "Invalid").contains("may not be specified for non-apply patch"));
+    let warned = apply(by("one"), format!("{yaml}odd: 1\n")).await;
+    assert_eq!(warned.warnings(), ["299 - \"unknown field \\\"odd\\\"\""]);
+}
+
+#[tokio::test]
+async fn a_dry_run_applies_nothing() {
+    let server = TestServer::start().await;
+    let before = server.revision();
+    let dry = format!("{}&dryRun=All", by("one"));
+    server.patch(&dry, "apply", &map(json!({"k": "v"}))).await.expect(201);
+    server.get(&format!("{MAPS}/a")).await.fails(404, "NotFound");
+    assert_eq!(server.revision(), before);
+    server.patch(&by("one"), "apply", &map(json!({"k": "v"}))).await.expect(201);
+    let before = server.revision();
+    let seen = server.patch(&dry, "apply", &map(json!({"k": "w"}))).await.expect(200);
+    assert_eq!(seen["data"], json!({"k": "w"}));
+    assert_eq!(server.revision(), before);
+}

@@ -1,0 +1,186 @@
+//! Bodies in protobuf, as Go clients sent them to kube-apiserver, and the answers it gave.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::Method;
+use serde_json::{Value, json};
+use std::path::Path;
+use windlass_store::{Change, Expect, Write};
+
+use super::conformance::compare::normal;
+use super::fixture::{Answer, TestServer};
+
+fn recorded(name: &str) -> Value {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../api/tests/fixtures/protobuf");
+    let bytes = std::fs::read(folder.join(format!("{name}.json"))).unwrap();
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+async fn replay(server: &TestServer, recording: &Value) -> Answer {
+    let text = |name: &str| recording[name].as_str().unwrap_or_default().to_owned();
+    let method: Method = text("method").parse().unwrap();
+    let asked = server.ask(method, &text("path"));
+    let asked = asked.header("content-type", &text("contentType"));
+    let asked = asked.header("user-agent", &text("userAgent"));
+    asked.raw(STANDARD.decode(text("body")).unwrap()).send().await
+}
+
+/// The namespace in a path, made if need be.
+async fn namespace(server: &TestServer, recording: &Value) {
+    let path = recording["path"].as_str().unwrap();
+    let parts: Vec<&str> = path.split(['/', '?']).collect();
+    let at = parts.iter().position(|p| *p == "namespaces");
+    if let Some(name) = at.and_then(|i| parts.get(i + 1)).filter(|_| parts.len() > at.unwrap() + 2)
+    {
+        server.post("/api/v1/namespaces", &json!({"metadata": {"name": name}})).await;
+    }
+}
+
+#[tokio::test]
+async fn what_was_created_is_created_again() {
+    for name in [
+        "ConfigMap-POST-99199d0a",
+        "Event-POST-67e2220d",
+        "Event-POST-a90929c2",
+        "Lease-POST-7d3a5061",
+        "Lease-POST-b90e97a8",
+        "Namespace-POST-cecd138d",
+        "Namespace-POST-f3c210a1",
+        "Pod-POST-3080359f",
+        "Pod-POST-7b822d7c",
+        "Secret-POST-7da337b2",
+        "Secret-POST-93df0551",
+        "ServiceAccount-POST-3936f36c",
+        "ServiceAccount-POST-ac47dc79",
+    ] {
+        let server = TestServer::start().await;
+        let recording = recorded(name);
+        namespace(&server, &recording).await;
+        let answer = replay(&server, &recording).await;
+        assert_eq!(
+            u64::from(answer.status.as_u16()),
+            recording["status"].as_u64().unwrap(),
+            "{name}: {}",
+            answer.json()
+        );
+        assert_eq!(normal(&answer.json(), ""), normal(&recording["answer"], ""), "{name}");
+    }
+}
+
+/// The object before the update is the recorded answer without what the update brought.
+#[tokio::test]
+async fn what_was_updated_is_updated_again() {
+    for (name, key, brought) in [
+        (
+            "Lease-PUT-11c0d99c",
+            "coordination.k8s.io/leases/kube-system/kube-controller-manager",
+            "/spec/renewTime",
+        ),
+        (
+            "Lease-PUT-3173b081",
+            "coordination.k8s.io/leases/kube-system/kube-controller-manager",
+            "/spec/renewTime",
+        ),
+        (
+            "Lease-PUT-da459ada",
+            "coordination.k8s.io/leases/lease-test-8752/lease",
+            "/spec/renewTime",
+        ),
+        ("Event-PUT-d4f1684f", "core/events/events-5537/event-test", "/series"),
+        ("Namespace-PUT-21e4ecc2", "core/namespaces/namespaces-8714", "/spec/none"),
+        ("Namespace-PUT-2568cef0", "core/namespaces/namespaces-1812", "/status/conditions"),
+        ("Namespace-PUT-4d4a5c6c", "core/namespaces/e2e-ns-vmnb9-8763", "/spec/finalizers"),
+        ("Namespace-PUT-affcaf02", "core/namespaces/e2e-ns-vmnb9-8763", "/spec/finalizers"),
+    ] {
+        let server = TestServer::start().await;
+        let recording = recorded(name);
+        namespace(&server, &recording).await;
+        seed(&server, &recording, key, brought).await;
+        let answer = replay(&server, &recording).await;
+        assert_eq!(answer.status, 200, "{name}: {}", answer.json());
+        assert_eq!(normal(&answer.json(), ""), normal(&recording["answer"], ""), "{name}");
+    }
+}
+
+/// Puts the object into the store at the very version that the recorded body names.
+async fn seed(server: &TestServer, recording: &Value, key: &str, without: &str) {
+    let body = STANDARD.decode(recording["body"].as_str().unwrap()).unwrap();
+    let wanted = version_in(&body);
+    let mut object = recording["answer"].clone();
+    let meta = object["metadata"].as_object_mut().unwrap();
+    meta.remove("resourceVersion");
+    meta.remove("managedFields");
+    let (parent, field) = without.rsplit_once('/').unwrap();
+    if let Some(Value::Object(map)) = object.pointer_mut(parent) {
+        map.remove(field);
+    }
+    let commit = |key: String, bytes: Vec<u8>| {
+        let write = Write { key, expect: Expect::Any, change: Change::Put(bytes.into()) };
+        server.store.commit(write)
+    };
+    while wanted.is_some_and(|wanted| server.revision() < wanted - 1) {
+        commit("filler/filler".into(), b"x".to_vec()).await.unwrap();
+    }
+    let kind = object["kind"].as_str().unwrap();
+    let api_version = object["apiVersion"].as_str().unwrap();
+    let bytes = windlass_server::object::encode(kind, api_version, &object, false);
+    commit(key.into(), bytes).await.unwrap();
+    assert!(wanted.is_none_or(|wanted| server.revision() == wanted));
+}
+
+/// The resourceVersion of ObjectMeta, if it has one: field 6, which follows the uid.
+fn version_in(body: &[u8]) -> Option<u64> {
+    let uid = body.windows(2).position(|w| w == [0x2a, 0x24]).unwrap();
+    let at = uid + 2 + 36;
+    assert_eq!(body[at], 0x32);
+    let digits = &body[at + 2..at + 2 + body[at + 1] as usize];
+    std::str::from_utf8(digits).unwrap().parse().ok()
+}
+
+#[tokio::test]
+async fn options_of_a_deletion_come_in_protobuf_too() {
+    for (name, made) in [
+        (
+            "Status-DELETE-a1ab6de7",
+            Some(
+                json!({"metadata": {"name": "event-test"}, "involvedObject": {"namespace": "events-5537"}}),
+            ),
+        ),
+        ("Status-DELETE-c9d706f3", Some(json!({"metadata": {"name": "lease"}}))),
+        ("ConfigMapList-DELETE-a1ab6de7", None),
+        ("SecretList-DELETE-a1ab6de7", None),
+        ("LeaseList-DELETE-c9d706f3", None),
+        ("EventList-DELETE-7c2702fe", None),
+        ("ServiceAccountList-DELETE-a1ab6de7", None),
+    ] {
+        let server = TestServer::start().await;
+        let recording = recorded(name);
+        namespace(&server, &recording).await;
+        if let Some(made) = made {
+            let path = recording["path"].as_str().unwrap();
+            let (collection, _) = path.rsplit_once('/').unwrap();
+            server.post(collection, &made).await.expect(201);
+        }
+        let answer = replay(&server, &recording).await.expect(200);
+        let (have, want) = (normal(&answer, ""), normal(&recording["answer"], ""));
+        if have["kind"] == "Status" {
+            assert_eq!(have, want, "{name}");
+        }
+        assert_eq!(
+            (&have["kind"], &have["apiVersion"]),
+            (&want["kind"], &want["apiVersion"]),
+            "{name}"
+        );
+    }
+    let server = TestServer::start().await;
+    let recording = recorded("Namespace-DELETE-a1ab6de7");
+    server
+        .post("/api/v1/namespaces", &json!({"metadata": {"name": "namespaces-1812"}}))
+        .await
+        .expect(201);
+    let answer = replay(&server, &recording).await.expect(200);
+    assert_eq!(
+        (&answer["kind"], &answer["status"]["phase"]),
+        (&json!("Namespace"), &json!("Terminating"))
+    );
+}

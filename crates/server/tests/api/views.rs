@@ -1,0 +1,129 @@
+//! Tables and metadata alone, of objects and of lists.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::fixture::{MAPS, PODS, TestServer, config_map, names, pod, version};
+
+async fn view(server: &TestServer, path: &str, kind: &str, version: &str) -> Value {
+    let accept = format!("application/json;as={kind};v={version};g=meta.k8s.io");
+    server.ask(Method::GET, path).header("accept", &accept).send().await.expect(200)
+}
+
+#[tokio::test]
+async fn tables_have_a_row_for_each_object() {
+    let server = TestServer::start().await;
+    for name in ["a", "b", "c"] {
+        server.post(MAPS, &config_map(name)).await.expect(201);
+    }
+    for api in ["v1", "v1beta1"] {
+        let table = view(&server, MAPS, "Table", api).await;
+        assert_eq!(table["kind"], "Table");
+        assert_eq!(table["apiVersion"], format!("meta.k8s.io/{api}"));
+        assert_eq!(version(&table), server.revision());
+        let columns: Vec<&Value> =
+            table["columnDefinitions"].as_array().unwrap().iter().map(|c| &c["name"]).collect();
+        assert_eq!(columns, ["Name", "Data", "Age"]);
+        let rows = table["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 3);
+        assert_eq!((&rows[0]["cells"][0], &rows[0]["cells"][1]), (&json!("a"), &json!(1)));
+        assert_eq!(rows[0]["object"]["kind"], "PartialObjectMetadata");
+        assert_eq!(rows[0]["object"]["data"], Value::Null);
+    }
+    let one = view(&server, &format!("{MAPS}/a"), "Table", "v1").await;
+    assert_eq!(one["rows"].as_array().unwrap().len(), 1);
+    let page = view(&server, &format!("{MAPS}?limit=2"), "Table", "v1").await;
+    assert_eq!(page["rows"].as_array().unwrap().len(), 2);
+    assert_eq!(page["metadata"]["remainingItemCount"], 1);
+    assert!(page["metadata"]["continue"].is_string());
+    for (include, kind) in [
+        ("None", Value::Null),
+        ("Metadata", json!("PartialObjectMetadata")),
+        ("Object", json!("ConfigMap")),
+    ] {
+        let table = view(&server, &format!("{MAPS}?includeObject={include}"), "Table", "v1").await;
+        assert_eq!(table["rows"][0]["object"]["kind"], kind, "{include}");
+    }
+    let empty = view(&server, "/api/v1/namespaces/kube-public/configmaps", "Table", "v1").await;
+    assert_eq!(empty["rows"], json!([]));
+    assert!(!empty["columnDefinitions"].as_array().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn every_kind_has_as_many_cells_as_columns() {
+    let server = TestServer::start().await;
+    server.post(MAPS, &config_map("a")).await.expect(201);
+    server.post(PODS, &pod("p")).await.expect(201);
+    for (path, body) in [
+        ("/api/v1/nodes", json!({"metadata": {"name": "n"}})),
+        ("/api/v1/namespaces/default/secrets", json!({"metadata": {"name": "s"}})),
+        ("/api/v1/namespaces/default/serviceaccounts", json!({"metadata": {"name": "s"}})),
+        (
+            "/api/v1/namespaces/default/services",
+            json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}),
+        ),
+        (
+            "/apis/coordination.k8s.io/v1/namespaces/default/leases",
+            json!({"metadata": {"name": "l"}}),
+        ),
+        (
+            "/api/v1/namespaces/default/events",
+            json!({"metadata": {"name": "e"}, "involvedObject": {"namespace": "default"}}),
+        ),
+    ] {
+        server.post(path, &body).await.expect(201);
+        let table = view(&server, path, "Table", "v1").await;
+        let columns = table["columnDefinitions"].as_array().unwrap().len();
+        let cells = table["rows"][0]["cells"].as_array().unwrap().len();
+        assert_eq!(cells, columns, "{path}");
+    }
+    for path in [PODS, "/api/v1/namespaces"] {
+        let table = view(&server, path, "Table", "v1").await;
+        let columns = table["columnDefinitions"].as_array().unwrap().len();
+        assert_eq!(table["rows"][0]["cells"].as_array().unwrap().len(), columns, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn metadata_comes_alone() {
+    let server = TestServer::start().await;
+    let made = server.post(MAPS, &config_map("a")).await.expect(201);
+    let one = view(&server, &format!("{MAPS}/a"), "PartialObjectMetadata", "v1").await;
+    assert_eq!(
+        one,
+        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": made["metadata"]})
+    );
+    let list = view(&server, MAPS, "PartialObjectMetadataList", "v1").await;
+    assert_eq!(list["kind"], "PartialObjectMetadataList");
+    assert_eq!(names(&list), ["a"]);
+    assert_eq!(list["items"][0]["kind"], "PartialObjectMetadata");
+    assert_eq!(list["items"][0]["data"], Value::Null);
+}
+
+/// What was written is answered in the form that was asked for as well.
+#[tokio::test]
+async fn writes_are_answered_as_metadata_too() {
+    let server = TestServer::start().await;
+    let accept = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+    let asked = server.ask(Method::POST, MAPS).header("accept", accept).json(&config_map("a"));
+    assert_eq!(asked.send().await.expect(201)["kind"], "PartialObjectMetadata");
+    let asked = server.ask(Method::PATCH, &format!("{MAPS}/a")).header("accept", accept);
+    let asked = asked.header("content-type", "application/merge-patch+json");
+    let answer = asked.json(&json!({"metadata": {"labels": {"x": "y"}}})).send().await.expect(200);
+    assert_eq!(
+        (&answer["kind"], &answer["metadata"]["labels"]),
+        (&json!("PartialObjectMetadata"), &json!({"x": "y"}))
+    );
+    // A Status stays a Status.
+    let asked = server.ask(Method::DELETE, &format!("{MAPS}/a")).header("accept", accept);
+    assert_eq!(asked.send().await.expect(200)["kind"], "Status");
+}
+
+#[tokio::test]
+async fn tables_come_in_yaml_too() {
+    let server = TestServer::start().await;
+    let accept = "application/yaml;as=Table;v=v1;g=meta.k8s.io";
+    let answer = server.ask(Method::GET, MAPS).header("accept", accept).send().await;
+    assert_eq!(answer.headers["content-type"], "application/yaml");
+    assert!(String::from_utf8_lossy(&answer.body).contains("kind: Table"));
+}
