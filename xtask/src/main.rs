@@ -1,1 +1,46 @@
-fn main() {}
+//! The project's chores: `cargo xtask test`, `cargo xtask tidy`, `cargo xtask bench`.
+
+#![allow(clippy::print_stdout, reason = "a command line tool answers on stdout")]
+
+mod bench;
+mod test;
+mod tidy;
+mod tools;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Chores of the Windlass repository.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+enum Chore {
+    /// Install what the tests need, build, and run every test and the tidiness checks.
+    Test(test::Args),
+    /// Check what the compiler does not: file lengths, names, orphans, leftovers, the README.
+    Tidy,
+    /// Start the release binary, drive it over TLS, and print a table of what was measured.
+    Bench(bench::Args),
+}
+
+fn main() -> ExitCode {
+    let done = match Chore::parse() {
+        Chore::Test(args) => test::run(&root(), &args),
+        Chore::Tidy => tidy::run(&root()),
+        Chore::Bench(args) => bench::run(&root(), &args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The workspace's directory: where this package's parent was at build time.
+fn root() -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().unwrap_or(package).to_path_buf()
+}

@@ -79,7 +79,7 @@ pub fn depth(value: &Value) -> usize {
 }
 
 /// What sort of JSON value it is, in the words of Go's decoder.
-fn sort_of(value: &Value) -> &'static str {
+pub(crate) fn sort_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

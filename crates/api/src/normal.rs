@@ -9,6 +9,7 @@ mod scalar;
 
 use serde_json::{Map, Value};
 
+use crate::decode::sort_of;
 use crate::schema::{Field, Presence, Schema, Shape, Type, TypeId};
 
 /// A value in canonical form, and what did not fit into it.
@@ -268,18 +269,6 @@ impl<'a> Place<'a> {
             path.push_str(name);
         }
         path
-    }
-}
-
-/// What sort of JSON value it is, in the words of Go's decoder.
-fn sort_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
     }
 }
 

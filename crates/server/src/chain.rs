@@ -59,7 +59,8 @@ pub async fn handle(
     };
     let headers = response.headers_mut();
     headers.insert(AUDIT_ID, audit_id);
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    // Documents whose address is their content say so themselves.
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
     let dry_run = query.first("dryRun").is_some();
     server.metrics.request(facts, dry_run, response.status().as_u16(), started.elapsed());
     tracing::debug!(

@@ -2,25 +2,150 @@
 
 use std::sync::Arc;
 
-use http::Response;
+use bytes::Bytes;
+use http::header::{ACCEPT, CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
 use http::request::Parts;
+use http::{HeaderMap, Response, StatusCode};
+use serde_json::Value;
 
 use crate::body::Body;
 use crate::error::Error;
+use crate::openapi::{Answer, PROTOBUF_V2, Rendered};
+use crate::request::negotiate::{self, View, Views};
 use crate::request::query::Query;
 use crate::server::Server;
+use crate::{discovery, respond};
 
 /// Whether something is served under a path.
-pub fn exists(_server: &Server, path: &str) -> bool {
-    path.starts_with("/api")
+pub fn exists(server: &Server, path: &str) -> bool {
+    let parts: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
+    match parts.as_slice() {
+        ["api" | "apis" | "version" | "metrics" | "healthz" | "livez" | "readyz"]
+        | ["openapi", ..]
+        | ["api", "v1"] => true,
+        ["apis", group, ..] => discovery::api_group(&server.registry, group).is_some(),
+        _ => false,
+    }
 }
 
 /// Answers a discovery or OpenAPI path.
 pub fn answer(
-    _server: &Arc<Server>,
-    _parts: &Parts,
-    _query: &Query,
-    _path: &str,
+    server: &Arc<Server>,
+    parts: &Parts,
+    query: &Query,
+    path: &str,
 ) -> Result<Response<Body>, Error> {
-    Err(Error::NoSuchPath)
+    let registry = &server.registry;
+    let segments: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
+    match segments.as_slice() {
+        ["api"] => root(
+            parts,
+            query,
+            || discovery::aggregated_core(registry),
+            || discovery::api_versions(registry, &host(&parts.headers)),
+        ),
+        ["apis"] => root(
+            parts,
+            query,
+            || discovery::aggregated_groups(registry),
+            || discovery::api_group_list(registry),
+        ),
+        ["api", version] => {
+            let found = discovery::api_resource_list(registry, "", version);
+            plain(parts, query, found.ok_or(Error::NoSuchResource)?)
+        }
+        ["apis", group] => {
+            let found = discovery::api_group(registry, group);
+            plain(parts, query, found.ok_or(Error::NoSuchPath)?)
+        }
+        ["apis", group, version] => {
+            let known = discovery::api_group(registry, group).ok_or(Error::NoSuchPath);
+            known?;
+            let found = discovery::api_resource_list(registry, group, version);
+            plain(parts, query, found.ok_or(Error::NoSuchResource)?)
+        }
+        ["openapi", "v2"] => openapi_v2(server, parts),
+        ["openapi", "v3"] => Ok(document(parts, server.documents.v3_root(), "application/json")),
+        ["openapi", "v3", rest @ ..] => openapi_v3(server, parts, query, &rest.join("/")),
+        _ => Err(Error::NoSuchPath),
+    }
+}
+
+/// A discovery root: aggregated for those who ask for it.
+fn root(
+    parts: &Parts,
+    query: &Query,
+    aggregated: impl FnOnce() -> Value,
+    legacy: impl FnOnce() -> Value,
+) -> Result<Response<Body>, Error> {
+    let output = negotiate::output(&parts.headers, query, Views::Discovery)?;
+    let mut response = if output.view == View::Discovery {
+        let body = Bytes::from(aggregated().to_string());
+        let etag = discovery::etag(&body);
+        document(parts, Rendered { body, etag }, discovery::AGGREGATED)
+    } else {
+        respond::value(StatusCode::OK, output, &legacy())
+    };
+    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+    Ok(response)
+}
+
+fn plain(parts: &Parts, query: &Query, value: Value) -> Result<Response<Body>, Error> {
+    let output = negotiate::output(&parts.headers, query, Views::None)?;
+    Ok(respond::value(StatusCode::OK, output, &value))
+}
+
+fn openapi_v2(server: &Server, parts: &Parts) -> Result<Response<Body>, Error> {
+    let accept = parts.headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("");
+    // kubectl asks for protobuf alone; everybody else reads JSON.
+    if accept.contains("proto-openapi.spec.v2") {
+        return Ok(document(parts, server.documents.v2_protobuf(), PROTOBUF_V2));
+    }
+    Ok(document(parts, server.documents.v2(), "application/json"))
+}
+
+fn openapi_v3(
+    server: &Server,
+    parts: &Parts,
+    query: &Query,
+    path: &str,
+) -> Result<Response<Body>, Error> {
+    match server.documents.v3(path, query.first("hash")) {
+        Answer::NotFound => Err(Error::NoSuchPath),
+        Answer::Moved(location) => {
+            let mut response = respond::text(StatusCode::MOVED_PERMANENTLY, Bytes::new());
+            if let Ok(location) = HeaderValue::from_str(&location) {
+                response.headers_mut().insert(LOCATION, location);
+            }
+            Ok(response)
+        }
+        Answer::Found { document: rendered, immutable } => {
+            let mut response = document(parts, rendered, "application/json");
+            if immutable {
+                // The address carries the content's hash: it can be kept for ever.
+                let forever = HeaderValue::from_static("public, immutable");
+                response.headers_mut().insert(CACHE_CONTROL, forever);
+            }
+            Ok(response)
+        }
+    }
+}
+
+/// A document with its tag, or 304 to who has it.
+fn document(parts: &Parts, rendered: Rendered, media: &'static str) -> Response<Body> {
+    let known = parts.headers.get(IF_NONE_MATCH).and_then(|v| v.to_str().ok());
+    let mut response = if known == Some(rendered.etag.as_str()) {
+        respond::typed(StatusCode::NOT_MODIFIED, media, Bytes::new())
+    } else {
+        respond::typed(StatusCode::OK, media, rendered.body)
+    };
+    if let Ok(etag) = HeaderValue::from_str(&rendered.etag) {
+        response.headers_mut().insert(ETAG, etag);
+    }
+    response
+}
+
+fn host(headers: &HeaderMap) -> String {
+    let host = headers.get(http::header::HOST).and_then(|v| v.to_str().ok());
+    host.unwrap_or("127.0.0.1:6443").to_owned()
 }

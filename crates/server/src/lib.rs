@@ -10,7 +10,7 @@
 //!                   ▲                                                            │ feed
 //!                 watch ◀──────────────── cache (objects, recent changes) ◀──────┘
 //! respond, table: how answers are written;  documents: discovery and OpenAPI
-//! local: the same chain for clients in this process
+//! local: the same chain for clients in this process;  expiry: events go after an hour
 //! ```
 //!
 //! Only `verbs` writes to the store, only the store's feed writes to the cache, and every read
@@ -19,14 +19,18 @@
 pub mod body;
 pub mod cache;
 pub mod chain;
+pub mod discovery;
 pub mod documents;
 pub mod error;
+pub mod expiry;
+pub mod features;
 pub mod health;
 pub mod limits;
 pub mod listen;
 pub mod local;
 pub mod metrics;
 pub mod object;
+pub mod openapi;
 pub mod peer;
 pub mod registry;
 pub mod request;

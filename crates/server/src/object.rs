@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use crate::registry::kind::{Kind, Served};
+use crate::registry::kind::{Kind, Selectable, Served};
 
 /// One version of one object.
 #[derive(Debug)]
@@ -161,7 +161,7 @@ impl Object {
 
 /// Writes `value` in the canonical form. Without `versioned` the resourceVersion is left out, as
 /// the store wants it.
-pub fn encode(kind: &str, api_version: &str, value: &Value, versioned: bool) -> Vec<u8> {
+pub fn encode(kind: &str, api_version: &str, value: &Value, versioned: bool) -> Bytes {
     let mut out = Vec::with_capacity(1024);
     out.extend_from_slice(head(kind, api_version).as_bytes());
     out.extend_from_slice(META);
@@ -183,7 +183,7 @@ pub fn encode(kind: &str, api_version: &str, value: &Value, versioned: bool) -> 
         }
     }
     out.push(b'}');
-    out
+    out.into()
 }
 
 /// `{"kind":…,"apiVersion":…,`
@@ -229,13 +229,13 @@ fn parts(kind: &Kind, stored: &[u8]) -> Result<Parts, serde_json::Error> {
     let value: Value = serde_json::from_slice(stored)?;
     let labels = value["metadata"]["labels"].as_object().into_iter().flatten();
     let labels = labels.map(|(k, v)| (k.as_str().into(), v.as_str().unwrap_or("").into()));
-    let fields = kind.selectable.iter().map(|s| selected(&value, s.at).into());
+    let fields = kind.selectable.iter().map(|s| selected(&value, s).into());
     Ok((labels.collect(), fields.collect()))
 }
 
-fn selected(value: &Value, at: &[&str]) -> String {
-    match at.iter().find_map(|pointer| value.pointer(pointer)) {
-        None | Some(Value::Null) => String::new(),
+fn selected(value: &Value, by: &Selectable) -> String {
+    match by.at.iter().find_map(|pointer| value.pointer(pointer)) {
+        None | Some(Value::Null) => by.absent.to_owned(),
         Some(Value::String(text)) => text.clone(),
         Some(other) => other.to_string(),
     }

@@ -12,8 +12,10 @@ use windlass_store::Store;
 
 use crate::cache::Caches;
 use crate::chain::authn::Authenticator;
+use crate::features::Features;
 use crate::local::Local;
 use crate::metrics::{Metrics, Source, storage_source};
+use crate::openapi::Documents;
 use crate::registry::Registry;
 use crate::registry::kind::Kind;
 use crate::tokens::TokenSigner;
@@ -29,12 +31,16 @@ pub struct Server {
     pub registry: Registry,
     /// Who calls.
     pub authenticator: Authenticator,
+    /// What describes the API.
+    pub documents: Documents,
     /// What is counted.
     pub metrics: Metrics,
     /// The wall clock.
     pub clock: Clock,
     /// Signs service-account tokens.
     pub tokens: Option<TokenSigner>,
+    /// Which features are on.
+    pub features: Features,
     /// Turns true when the server goes down; watches end then.
     pub shutdown: watch::Receiver<bool>,
 }
@@ -57,6 +63,8 @@ pub struct Setup {
     pub authenticator: Authenticator,
     /// Signs service-account tokens.
     pub tokens: Option<TokenSigner>,
+    /// Which features are on.
+    pub features: Features,
     /// The wall clock.
     pub clock: Clock,
     /// Turns true when the server goes down.
@@ -68,21 +76,26 @@ pub struct Setup {
 /// Makes a server that is ready to answer: its caches are filled, and the namespaces that parts
 /// of the system live in exist.
 pub async fn start(setup: Setup) -> Result<Arc<Server>, windlass_store::Error> {
-    let Setup { store, kinds, authenticator, tokens, clock, shutdown, mut metrics } = setup;
+    let Setup { store, kinds, authenticator, tokens, features, clock, shutdown, mut metrics } =
+        setup;
     let caches = Arc::new(Caches::new(kinds));
     attach(&store, &caches).await?;
     metrics.push(storage_source(caches.clone(), kinds.to_vec()));
+    let registry = Registry::new(kinds);
     let server = Arc::new(Server {
         store,
         caches,
-        registry: Registry::new(kinds),
+        documents: Documents::new(&registry),
+        registry,
         authenticator,
         metrics: Metrics::new(metrics),
         clock,
         tokens,
+        features,
         shutdown,
     });
     namespaces(&server).await;
+    tokio::spawn(crate::expiry::run(server.clone(), server.shutdown.clone()));
     Ok(server)
 }
 

@@ -5,34 +5,15 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::object::Object;
+use crate::registry::cells;
 use crate::registry::kind::{Column, Kind};
 use crate::request::negotiate::MetaVersion;
 use crate::respond::{list_meta, partial};
 use crate::verbs::Call;
 
-/// The texts of the first and the last column, which most kinds share. Clients can show them, and
-/// recorded answers of Kubernetes carry exactly these.
-pub const NAME_DESCRIPTION: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
-
-/// See [`NAME_DESCRIPTION`].
-pub const AGE_DESCRIPTION: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
-
-const DEFAULT_COLUMNS: &[Column] = &[
-    Column {
-        name: "Name",
-        kind: "string",
-        format: "name",
-        description: NAME_DESCRIPTION,
-        priority: 0,
-    },
-    Column {
-        name: "Created At",
-        kind: "date",
-        format: "",
-        description: AGE_DESCRIPTION,
-        priority: 0,
-    },
-];
+/// For kinds without columns of their own.
+const DEFAULT_COLUMNS: &[Column] =
+    &[cells::NAME, Column { name: "Created At", kind: "date", ..cells::AGE }];
 
 /// A table of objects, with the metadata of the list (or object) they are.
 pub fn table(

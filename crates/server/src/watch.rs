@@ -22,8 +22,11 @@ pub enum Shape {
     /// As they are: encoded once, shared by all.
     Objects,
     /// Written for this watcher alone: tables, metadata only, YAML-free by nature.
-    Custom(Box<dyn FnMut(&Object) -> Vec<u8> + Send>),
+    Custom(WriteEvent),
 }
+
+/// Writes an object as the JSON of an event for one watcher.
+pub type WriteEvent = Box<dyn FnMut(&Object) -> Vec<u8> + Send>;
 
 /// What a watch is to deliver.
 pub struct WatchPlan {

@@ -15,6 +15,7 @@ mod retention;
 mod schema;
 #[cfg(test)]
 mod tests;
+mod verify;
 mod watermark;
 mod writer;
 
@@ -36,7 +37,8 @@ use failure::{Fuse, OnPath};
 pub use offline::{RESTORE_JUMP, Report, backup, check, check_file, restore};
 use reader::Readers;
 use retention::{Retention, Stride};
-use schema::{Access, Contents, connect, db_path, wal_path};
+use schema::{Access, connect, db_path, wal_path};
+use verify::Contents;
 use watermark::Watermark;
 use writer::{Command, Job, Position, REPLAY, Writer, feed};
 
@@ -92,8 +94,8 @@ pub struct Embedded {
 impl Embedded {
     /// Opens the store in a directory, or makes a new one there.
     ///
-    /// The whole database is read and verified first, so this blocks for about a second per
-    /// gigabyte and refuses damaged data instead of serving it.
+    /// The whole database is read and verified first, so this blocks for a few seconds per
+    /// gigabyte, and refuses damaged data instead of serving it.
     pub fn open(options: Options) -> Result<Self, Error> {
         let dir = &options.dir;
         make_dir(dir)?;
@@ -114,12 +116,7 @@ impl Embedded {
             revision: AtomicU64::new(contents.revision),
             floor: AtomicU64::new(contents.floor),
         });
-        let Options { retain_age, retain_events, retain_bytes, clock, .. } = options;
-        let mut retention = Retention::new(retain_age, retain_events, retain_bytes, clock);
-        for (revision, bytes) in contents.history {
-            retention.record(revision, bytes);
-        }
-        let mut watermark = Watermark::open(&options.dir)?;
+        let mut watermark = Watermark::open(dir)?;
         watermark.note(contents.revision);
         let (inbox, commands) = channel();
         let writer = Writer {
@@ -131,7 +128,7 @@ impl Embedded {
             fuse: fuse.clone(),
             sinks: Vec::new(),
             watermark,
-            retention,
+            retention: retention(&options, &contents),
             stride: Stride::new(),
             compactions: Vec::new(),
             resting_until: None,
@@ -188,13 +185,25 @@ fn refuse_remains(dir: &Path) -> Result<(), Error> {
     Err(Error::Corrupt { path, what })
 }
 
+/// What to keep of the history, which already has what the database holds of it.
+fn retention(options: &Options, contents: &Contents) -> Retention {
+    let Options { retain_age, retain_events, retain_bytes, clock, .. } = options;
+    let clock = Arc::clone(clock);
+    let mut retention = Retention::new(*retain_age, *retain_events, *retain_bytes, clock);
+    for (revision, bytes) in &contents.history {
+        retention.record(*revision, *bytes);
+    }
+    retention
+}
+
 fn open_verified(dir: &Path, path: &Path, conn: &Connection) -> Result<Contents, Error> {
     schema::recognise(path, conn)?;
+    schema::refuse_read_only(path, conn)?;
     schema::use_wal(path, conn)?;
-    let contents = schema::verify(path, conn)?;
+    let contents = verify::verify(path, conn)?;
     match watermark::read(dir) {
         Some(noted) if noted > contents.revision => {
-            Err(schema::behind(path, contents.revision, noted))
+            Err(verify::behind(path, contents.revision, noted))
         }
         _ => Ok(contents),
     }

@@ -119,7 +119,8 @@ pub struct ServeArgs {
 pub struct UpArgs {
     #[command(flatten)]
     pub serve: ServeArgs,
-    /// Name of this machine as a node [default: its hostname].
+    /// Name of this machine as a node. This version has no node agent: a name is checked, and a
+    /// warning says that nothing else is done with it.
     #[arg(long, value_name = "NAME", value_parser = values::node_name, conflicts_with = "no_node")]
     pub node_name: Option<String>,
     /// Do not make this machine a node.

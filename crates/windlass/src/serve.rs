@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use windlass_server::features::Features;
 use windlass_server::local::Local;
 use windlass_server::registry;
 use windlass_server::server::{Server, Setup, start, system_clock};
@@ -41,8 +42,8 @@ pub struct Settings {
     pub feature_gates: Vec<FeatureGate>,
     /// How long requests may go on after SIGTERM.
     pub shutdown_grace: Duration,
-    /// What runs beside the server in the same process, in `up`.
-    pub companions: Option<Companions>,
+    /// Whether the controllers run beside the server in the same process, as in `up`.
+    pub controllers: bool,
     /// The data directory; holding it keeps others out of it.
     pub data: DataDir,
 }
@@ -63,13 +64,6 @@ pub struct ServiceAccountKeys {
     pub signing: PathBuf,
     /// The keys that verify; may be public or private.
     pub verifying: Vec<PathBuf>,
-}
-
-/// The parts that run in the server's process, in `up`.
-#[derive(Debug)]
-pub struct Companions {
-    /// The name of this machine as a node, if it is to be one.
-    pub node_name: Option<String>,
 }
 
 /// Who tokens say issued them, as in Kubernetes by default.
@@ -100,7 +94,7 @@ async fn run(settings: Settings) -> Result<()> {
         settings.shutdown_grace,
     );
     let serving = tokio::spawn(serving);
-    let controllers = settings.companions.as_ref().map(|_| controllers(&server, shutdown.clone()));
+    let controllers = settings.controllers.then(|| controllers(&server, shutdown.clone()));
     announce(&settings.data);
     let ended = until_told(&store).await;
     tracing::info!("shutting down");
@@ -126,6 +120,7 @@ async fn assemble(
         kinds: registry::KINDS,
         authenticator,
         tokens: Some(TokenSigner::new(key, ISSUER)?),
+        features: features(&settings.feature_gates)?,
         clock: system_clock(),
         shutdown,
         metrics: vec![Box::new(windlass_controllers::metrics)],
@@ -136,8 +131,19 @@ async fn assemble(
     Ok((server, tls))
 }
 
+fn features(gates: &[FeatureGate]) -> Result<Features> {
+    let mut features = Features::default();
+    for gate in gates {
+        features.set(&gate.name, gate.enabled).context("--feature-gates")?;
+    }
+    Ok(features)
+}
+
 /// Runs the controllers on the server's own service.
-fn controllers(server: &Arc<Server>, shutdown: watch::Receiver<bool>) -> tokio::task::JoinHandle<()> {
+fn controllers(
+    server: &Arc<Server>,
+    shutdown: watch::Receiver<bool>,
+) -> tokio::task::JoinHandle<()> {
     let user = User::authenticated("system:kube-controller-manager", "", vec![MASTERS.into()]);
     let client = kube::Client::new(Local::new(server.clone(), user), "default");
     tokio::spawn(windlass_controllers::run(client, shutdown))
@@ -146,7 +152,8 @@ fn controllers(server: &Arc<Server>, shutdown: watch::Receiver<bool>) -> tokio::
 /// One line for the person who started it, on standard output; logs go to standard error.
 fn announce(data: &DataDir) {
     let kubeconfig = data.layout.kubeconfig();
-    let line = format!("windlass is ready at {} (kubeconfig: {})\n", data.url, kubeconfig.display());
+    let line =
+        format!("windlass is ready at {} (kubeconfig: {})\n", data.url, kubeconfig.display());
     // Who closed standard output does not want to know.
     let _ = std::io::stdout().write_all(line.as_bytes());
     let _ = std::io::stdout().flush();
@@ -154,11 +161,18 @@ fn announce(data: &DataDir) {
 
 /// Waits for SIGTERM, SIGINT or the store's end.
 async fn until_told(store: &Arc<dyn Store>) -> Result<()> {
+    tokio::select! {
+        told = signalled() => told,
+        error = store.failed() => Err(error).context("the store cannot go on"),
+    }
+}
+
+/// Waits for SIGTERM or SIGINT.
+pub async fn signalled() -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
-        error = store.failed() => Err(error).context("the store cannot go on"),
     }
 }

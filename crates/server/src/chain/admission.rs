@@ -4,6 +4,7 @@
 //! of two broken rules a client hears of depends on that.
 
 mod namespace_lifecycle;
+mod projections;
 
 use serde_json::Value;
 
@@ -23,7 +24,9 @@ pub enum Operation<'a> {
 
 /// The rules that come before validation and may change the object.
 pub fn mutate(call: &Call<'_>, operation: Operation<'_>, object: &mut Value) -> Result<(), Error> {
-    namespace_lifecycle::admit(call, operation, object)
+    namespace_lifecycle::admit(call, operation, object)?;
+    projections::drop_disabled(call, operation, object);
+    Ok(())
 }
 
 /// The rules that come after validation.

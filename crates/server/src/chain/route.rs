@@ -24,7 +24,7 @@ use crate::verbs::create::Written;
 use crate::verbs::delete::Deleted;
 use crate::verbs::{Call, create, delete, get, list, patch, token, update, watch};
 use crate::watch::Shape;
-use crate::{documents, health, respond, table};
+use crate::{discovery, documents, health, respond, table};
 
 /// Finds and runs what answers the request.
 #[allow(clippy::too_many_arguments)] // each is a different stage's result, used once
@@ -55,8 +55,9 @@ pub async fn route(
     };
     // Authorization saw the name that a selector pins; the collection is still the target.
     let mut path = path.clone();
+    let mut watched_name = String::new();
     if matches!(info.verb, "list" | "watch" | "deletecollection") {
-        path.name.clear();
+        watched_name = std::mem::take(&mut path.name);
     }
     if kind.scope == Scope::Cluster {
         path.namespace.clear();
@@ -64,6 +65,9 @@ pub async fn route(
     let call =
         Call { server, kind, served, path: &path, query, headers: &parts.headers, user, now };
     check_path(&call)?;
+    if path.watch_path && !watched_name.is_empty() {
+        return start_watch(&call, Some(&watched_name)).await;
+    }
     verb(&call, info.verb, &parts.method, body).await
 }
 
@@ -88,7 +92,7 @@ async fn verb(
             let found = list::list(call, &options).await?;
             Ok(respond::list(call, output, &found))
         }
-        "watch" => start_watch(call, output).await,
+        "watch" => start_watch(call, None).await,
         _ if all_namespaces => Err(Error::MethodNotAllowed),
         "create" if call.path.name.is_empty() => {
             let written = create::create(call, &body::read(body).await?).await?;
@@ -106,7 +110,7 @@ async fn verb(
             let deleted = delete::delete(call, &body::read(body).await?).await?;
             Ok(deletion(call, output, &deleted))
         }
-        "deletecollection" => {
+        "deletecollection" if discovery::verbs(call.kind).contains(&"deletecollection") => {
             let deleted = delete::delete_collection(call, &body::read(body).await?).await?;
             Ok(respond::list(call, output, &deleted))
         }
@@ -143,8 +147,13 @@ async fn subresource(
     }
 }
 
-async fn start_watch(call: &Call<'_>, output: Output) -> Result<Response<Body>, Error> {
-    let options = ListOptions::parse(call.query, true)?;
+/// Starts a watch, of one object where the path names it.
+async fn start_watch(call: &Call<'_>, name: Option<&str>) -> Result<Response<Body>, Error> {
+    let output = negotiate::output(call.headers, call.query, Views::Resource)?;
+    let mut options = ListOptions::parse(call.query, true)?;
+    if let Some(name) = name {
+        options.field_selector = format!("metadata.name={name}");
+    }
     if output.format == Format::Yaml {
         return Err(Error::NotAcceptable("application/json"));
     }

@@ -72,33 +72,51 @@ pub const KIND: Kind = Kind {
     create_on_update: true,
     validate_create: validation::create,
     validate_update: validation::update,
+    ttl: Some(std::time::Duration::from_secs(60 * 60)),
     ..Kind::DEFAULT
 };
 
 /// The `involvedObject` labels are those of `v1`, the `regarding` ones those of `events.k8s.io`.
 const SELECTABLE: &[Selectable] = &[
-    Selectable { label: "involvedObject.kind", at: &["/involvedObject/kind"] },
-    Selectable { label: "involvedObject.namespace", at: &["/involvedObject/namespace"] },
-    Selectable { label: "involvedObject.name", at: &["/involvedObject/name"] },
-    Selectable { label: "involvedObject.uid", at: &["/involvedObject/uid"] },
-    Selectable { label: "involvedObject.apiVersion", at: &["/involvedObject/apiVersion"] },
+    Selectable { label: "involvedObject.kind", at: &["/involvedObject/kind"], absent: "" },
+    Selectable {
+        label: "involvedObject.namespace",
+        at: &["/involvedObject/namespace"],
+        absent: "",
+    },
+    Selectable { label: "involvedObject.name", at: &["/involvedObject/name"], absent: "" },
+    Selectable { label: "involvedObject.uid", at: &["/involvedObject/uid"], absent: "" },
+    Selectable {
+        label: "involvedObject.apiVersion",
+        at: &["/involvedObject/apiVersion"],
+        absent: "",
+    },
     Selectable {
         label: "involvedObject.resourceVersion",
         at: &["/involvedObject/resourceVersion"],
+        absent: "",
     },
-    Selectable { label: "involvedObject.fieldPath", at: &["/involvedObject/fieldPath"] },
-    Selectable { label: "reason", at: &["/reason"] },
-    Selectable { label: "reportingComponent", at: &["/reportingComponent"] },
-    Selectable { label: "source", at: &["/source/component", "/reportingComponent"] },
-    Selectable { label: "type", at: &["/type"] },
-    Selectable { label: "regarding.kind", at: &["/involvedObject/kind"] },
-    Selectable { label: "regarding.namespace", at: &["/involvedObject/namespace"] },
-    Selectable { label: "regarding.name", at: &["/involvedObject/name"] },
-    Selectable { label: "regarding.uid", at: &["/involvedObject/uid"] },
-    Selectable { label: "regarding.apiVersion", at: &["/involvedObject/apiVersion"] },
-    Selectable { label: "regarding.resourceVersion", at: &["/involvedObject/resourceVersion"] },
-    Selectable { label: "regarding.fieldPath", at: &["/involvedObject/fieldPath"] },
-    Selectable { label: "reportingController", at: &["/reportingComponent"] },
+    Selectable {
+        label: "involvedObject.fieldPath",
+        at: &["/involvedObject/fieldPath"],
+        absent: "",
+    },
+    Selectable { label: "reason", at: &["/reason"], absent: "" },
+    Selectable { label: "reportingComponent", at: &["/reportingComponent"], absent: "" },
+    Selectable { label: "source", at: &["/source/component", "/reportingComponent"], absent: "" },
+    Selectable { label: "type", at: &["/type"], absent: "" },
+    Selectable { label: "regarding.kind", at: &["/involvedObject/kind"], absent: "" },
+    Selectable { label: "regarding.namespace", at: &["/involvedObject/namespace"], absent: "" },
+    Selectable { label: "regarding.name", at: &["/involvedObject/name"], absent: "" },
+    Selectable { label: "regarding.uid", at: &["/involvedObject/uid"], absent: "" },
+    Selectable { label: "regarding.apiVersion", at: &["/involvedObject/apiVersion"], absent: "" },
+    Selectable {
+        label: "regarding.resourceVersion",
+        at: &["/involvedObject/resourceVersion"],
+        absent: "",
+    },
+    Selectable { label: "regarding.fieldPath", at: &["/involvedObject/fieldPath"], absent: "" },
+    Selectable { label: "reportingController", at: &["/reportingComponent"], absent: "" },
 ];
 
 fn row(object: &Value, now: OffsetDateTime) -> Vec<Value> {

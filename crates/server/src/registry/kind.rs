@@ -29,7 +29,7 @@ pub struct Kind {
     pub name_rule: NameRule,
     /// Field selectors beyond `metadata.name` (and `metadata.namespace` for namespaced kinds):
     /// the label a client writes and where the value stands (JSON pointer). Several pointers:
-    /// the first one present. Absent values select as the empty string.
+    /// the first one present.
     pub selectable: &'static [Selectable],
     /// Table columns; empty means Name and Created At.
     pub columns: &'static [Column],
@@ -60,6 +60,8 @@ pub struct Kind {
     /// Whether a deleted object without finalizers may go (namespaces: not before the spec's own
     /// finalizers are gone).
     pub may_vanish: fn(&Value) -> bool,
+    /// How long after its last write an object goes by itself.
+    pub ttl: Option<std::time::Duration>,
     /// Whether a deletion that is done answers with the object instead of a `Status`.
     pub returns_deleted: bool,
 }
@@ -151,6 +153,8 @@ pub struct Selectable {
     pub label: &'static str,
     /// JSON pointers to the value, tried in order.
     pub at: &'static [&'static str],
+    /// What an object without the field is selected by (`false` for flags).
+    pub absent: &'static str,
 }
 
 /// A column of a kind's table.
@@ -193,6 +197,7 @@ impl Kind {
         grace: |_, _| 0,
         prepare_delete: |_| {},
         may_vanish: |_| true,
+        ttl: None,
         returns_deleted: false,
     };
 

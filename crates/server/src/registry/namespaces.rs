@@ -38,7 +38,7 @@ pub const KIND: Kind = Kind {
         },
     ],
     name_rule: dns1123_label_rule,
-    selectable: &[Selectable { label: "status.phase", at: &["/status/phase"] }],
+    selectable: &[Selectable { label: "status.phase", at: &["/status/phase"], absent: "" }],
     columns: &[cells::NAME, cells::column("Status", "The status of the namespace"), cells::AGE],
     row: |object, now| {
         vec![cells::name(object), text(object, "/status/phase").into(), cells::age(object, now)]

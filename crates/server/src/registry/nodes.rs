@@ -25,7 +25,11 @@ pub const KIND: Kind = Kind {
         name: "status",
         action: Action::View { prepare_update: update_status, validate_update: validate::update },
     }],
-    selectable: &[Selectable { label: "spec.unschedulable", at: &["/spec/unschedulable"] }],
+    selectable: &[Selectable {
+        label: "spec.unschedulable",
+        at: &["/spec/unschedulable"],
+        absent: "false",
+    }],
     columns: &columns::COLUMNS,
     row: row::row,
     defaults,

@@ -31,8 +31,8 @@ pub const KIND: Kind = Kind {
         convert: None,
     }],
     selectable: &[
-        Selectable { label: "spec.nodeName", at: &["/spec/nodeName"] },
-        Selectable { label: "spec.driver", at: &["/spec/driver"] },
+        Selectable { label: "spec.nodeName", at: &["/spec/nodeName"], absent: "" },
+        Selectable { label: "spec.driver", at: &["/spec/driver"], absent: "" },
     ],
     columns: &[
         cells::NAME,

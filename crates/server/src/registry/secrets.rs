@@ -22,7 +22,7 @@ pub const KIND: Kind = Kind {
         type_name: "io.k8s.api.core.v1.Secret",
         convert: None,
     }],
-    selectable: &[Selectable { label: "type", at: &["/type"] }],
+    selectable: &[Selectable { label: "type", at: &["/type"], absent: "" }],
     columns: &[
         cells::NAME,
         cells::column(

@@ -35,8 +35,8 @@ pub const KIND: Kind = Kind {
     }],
     name_rule: dns1035_label_rule,
     selectable: &[
-        Selectable { label: "spec.clusterIP", at: &["/spec/clusterIP"] },
-        Selectable { label: "spec.type", at: &["/spec/type"] },
+        Selectable { label: "spec.clusterIP", at: &["/spec/clusterIP"], absent: "" },
+        Selectable { label: "spec.type", at: &["/spec/type"], absent: "" },
     ],
     columns: &[
         cells::NAME,

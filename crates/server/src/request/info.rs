@@ -63,8 +63,9 @@ impl Info {
         let Some(mut resource) = resource_path(&segments) else {
             return Ok(Info { verb: plain_verb(method), target: Target::Path, path });
         };
-        let watch = watch || resource.watch_path;
-        let verb = verb(method, watch, resource.name.is_empty(), !resource.subresource.is_empty());
+        // A named object is got, whatever the query says; only the old paths watch one.
+        let watch = resource.watch_path || (watch && resource.name.is_empty());
+        let verb = verb(method, watch, resource.name.is_empty());
         if matches!(verb, "list" | "watch" | "deletecollection")
             && resource.name.is_empty()
             && let Some(name) = name_selected
@@ -137,9 +138,9 @@ fn plain_verb(method: &Method) -> &'static str {
     }
 }
 
-fn verb(method: &Method, watch: bool, collection: bool, subresource: bool) -> &'static str {
+fn verb(method: &Method, watch: bool, collection: bool) -> &'static str {
     match (method, collection) {
-        (&Method::GET | &Method::HEAD, _) if watch && !subresource => "watch",
+        (&Method::GET | &Method::HEAD, _) if watch => "watch",
         (&Method::GET | &Method::HEAD, true) => "list",
         (&Method::GET | &Method::HEAD, false) => "get",
         (&Method::POST, _) => "create",
@@ -192,6 +193,17 @@ mod tests {
     fn hidden_slashes_nul_and_bad_utf8_name_nothing() {
         for path in ["/api/v1/pods/a%2fb", "/api/v1/pods/a%00", "/api/v1/pods/%ff"] {
             assert_eq!(Info::parse(&Method::GET, path, false, None), Err(BadPath), "{path}");
+        }
+    }
+
+    #[test]
+    fn only_collections_are_watched_by_query() {
+        for (path, verb) in [
+            ("/api/v1/namespaces/n/pods", "watch"),
+            ("/api/v1/namespaces/n/pods/p", "get"),
+            ("/api/v1/watch/namespaces/n/pods/p", "watch"),
+        ] {
+            assert_eq!(Info::parse(&Method::GET, path, true, None).unwrap().verb, verb, "{path}");
         }
     }
 

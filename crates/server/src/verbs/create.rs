@@ -169,6 +169,7 @@ fn validate(call: &Call<'_>, value: &Value) -> Result<(), Error> {
     let mut errors = Errors::new();
     let namespaced = call.kind.scope == Scope::Namespaced;
     meta::validate_object_meta(&value["metadata"], namespaced, call.kind.name_rule, &mut errors);
+    meta::validate_finalizer_names(&value["metadata"], &mut errors);
     (call.kind.validate_create)(value, &mut errors);
     if errors.is_empty() { Ok(()) } else { Err(call.invalid(Meta::of(value).name(), errors)) }
 }
@@ -193,7 +194,7 @@ async fn insert(call: &Call<'_>, value: &Value, dry_run: bool) -> Result<Arc<Obj
     let write = Write {
         key: store_key(call.kind, &key),
         expect: Expect::Absent,
-        change: Change::Put(stored.clone().into()),
+        change: Change::Put(stored.clone()),
     };
     match call.server.store.commit(write).await {
         Ok(done) => committed(call, &key, done.revision, &stored),

@@ -204,7 +204,7 @@ pub async fn replace(
 pub async fn store(
     call: &Call<'_>,
     old: &Arc<Object>,
-    stored: Vec<u8>,
+    stored: Bytes,
     dry_run: bool,
 ) -> Result<Arc<Object>, Error> {
     if dry_run {
@@ -215,7 +215,7 @@ pub async fn store(
     let write = Write {
         key: store_key(call.kind, &old.key),
         expect: Expect::Revision(old.revision),
-        change: Change::Put(stored.clone().into()),
+        change: Change::Put(stored.clone()),
     };
     match call.server.store.commit(write).await {
         Ok(done) => committed(call, &old.key, done.revision, &stored),
@@ -279,6 +279,7 @@ fn desired_changed(new: &Value, old: &Value) -> bool {
 fn validate(call: &Call<'_>, old: &Value, new: &Value) -> Result<(), Error> {
     let mut errors = Errors::new();
     meta::validate_object_meta_update(&new["metadata"], &old["metadata"], &mut errors);
+    meta::validate_finalizer_names(&new["metadata"], &mut errors);
     match action(call)? {
         None => (call.kind.validate_update)(new, old, &mut errors),
         Some(Action::View { validate_update, .. }) => validate_update(new, old, &mut errors),

@@ -57,6 +57,7 @@ impl TestServer {
                 tokens: ArcSwap::from_pointee(tokens),
             },
             tokens: Some(TokenSigner::new(key, "https://kubernetes.default.svc").unwrap()),
+            features: Default::default(),
             clock: system_clock(),
             shutdown,
             metrics: Vec::new(),

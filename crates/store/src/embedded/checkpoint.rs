@@ -67,11 +67,12 @@ impl Checkpoints {
         if pages < START {
             return;
         }
-        if let Some(wake) = &self.wake {
-            // A full channel means that it will wake up anyway.
-            let _ = wake.try_send(());
-        }
-        if pages >= HELP && !self.working.load(Ordering::Acquire) {
+        if pages < HELP {
+            if let Some(wake) = &self.wake {
+                // A full channel means that it will wake up anyway.
+                let _ = wake.try_send(());
+            }
+        } else if !self.working.load(Ordering::Acquire) {
             self.failures.guard(|| run(&self.path, conn, "PASSIVE"));
         }
     }

@@ -55,6 +55,7 @@ pub(super) fn sqlite(path: &Path, error: &rusqlite::Error) -> Error {
         | E::IntegralValueOutOfRange(..)
         | E::Utf8Error(..)
         | E::InvalidColumnType(..)
+        | E::SqlInputError { .. }
         | E::QueryReturnedNoRows
         | E::QueryReturnedMoreThanOneRow => Error::Corrupt { path, what: error.to_string() },
         _ => Error::Unavailable { path, what: error.to_string() },
@@ -130,6 +131,37 @@ impl Fuse {
                 Ok(Some(error)) => error,
                 _ => std::future::pending().await,
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which errors pass, which mean damage, and which end the store.
+    #[test]
+    fn sqlite_errors_have_their_meaning() {
+        let cases = [
+            (ffi::SQLITE_FULL, "no space"),
+            (ffi::SQLITE_IOERR_SHMSIZE, "no space"),
+            (ffi::SQLITE_IOERR_FSYNC, "store failed"),
+            (ffi::SQLITE_IOERR_DIR_FSYNC, "store failed"),
+            (ffi::SQLITE_IOERR_WRITE, "store failed"),
+            (ffi::SQLITE_IOERR_TRUNCATE, "store failed"),
+            (ffi::SQLITE_IOERR_SHORT_READ, "is corrupt"),
+            (ffi::SQLITE_CORRUPT, "is corrupt"),
+            (ffi::SQLITE_CORRUPT_INDEX, "is corrupt"),
+            (ffi::SQLITE_NOTADB, "is corrupt"),
+            (ffi::SQLITE_CONSTRAINT_PRIMARYKEY, "is corrupt"),
+            (ffi::SQLITE_BUSY, "x.db: error code"),
+            (ffi::SQLITE_IOERR_NOMEM, "x.db: error code"),
+            (ffi::SQLITE_NOMEM, "x.db: error code"),
+        ];
+        for (code, expected) in cases {
+            let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+            let text = sqlite(Path::new("x.db"), &error).to_string().to_lowercase();
+            assert!(text.contains(expected) && text.contains("x.db"), "{code}: {text}");
         }
     }
 }

@@ -8,7 +8,7 @@ use rusqlite::backup::{Backup, StepResult};
 
 use super::failure::OnPath;
 use super::schema::{self, Access, Meta, begin_file, connect, db_path, partial, publish};
-use super::watermark;
+use super::{verify, watermark};
 use crate::{Error, Revision};
 
 /// How far a restored store's revision lies above the one in its backup.
@@ -45,7 +45,7 @@ pub fn check(dir: &Path) -> Result<Report, Error> {
     let report = check_file(&db_path(dir))?;
     match noted {
         Some(noted) if noted > report.revision => {
-            Err(schema::behind(&report.path, report.revision, noted))
+            Err(verify::behind(&report.path, report.revision, noted))
         }
         _ => Ok(report),
     }
@@ -53,7 +53,7 @@ pub fn check(dir: &Path) -> Result<Report, Error> {
 
 /// Checks a database file, for example a backup.
 pub fn check_file(path: &Path) -> Result<Report, Error> {
-    let conn = connect(path, Access::Read)?;
+    let conn = connect(path, Access::Inspect)?;
     let tx = conn.unchecked_transaction().on(path)?;
     let report = inspect(path, &tx)?;
     drop(tx);
@@ -68,7 +68,7 @@ pub fn backup(dir: &Path, file: &Path) -> Result<Report, Error> {
     }
     let unfinished = partial(file);
     let source_path = db_path(dir);
-    let source = connect(&source_path, Access::Read)?;
+    let source = connect(&source_path, Access::Inspect)?;
     schema::recognise(&source_path, &source)?;
     copy(&source_path, &source, &unfinished)?;
     let report = check_file(&unfinished)?;
@@ -90,7 +90,7 @@ pub fn restore(file: &Path, dir: &Path) -> Result<Report, Error> {
     }
     let path = db_path(dir);
     let unfinished = partial(&path);
-    let source = connect(file, Access::Read)?;
+    let source = connect(file, Access::Inspect)?;
     copy(file, &source, &unfinished)?;
     let mut conn = connect(&unfinished, Access::Write)?;
     super::retention::raise_floor(&unfinished, &mut conn, saved.revision + RESTORE_JUMP)?;
@@ -102,16 +102,16 @@ pub fn restore(file: &Path, dir: &Path) -> Result<Report, Error> {
 
 fn inspect(path: &Path, conn: &Connection) -> Result<Report, Error> {
     schema::recognise(path, conn)?;
-    let contents = schema::verify(path, conn)?;
+    let contents = verify::verify(path, conn)?;
     let meta = Meta::read(path, conn)?;
-    schema::verify_links(path, conn, meta.floor)?;
+    verify::verify_links(path, conn, meta.floor)?;
     Ok(Report {
         path: path.to_owned(),
         store: meta.store,
         format: schema::FORMAT,
         revision: contents.revision,
         floor: meta.floor,
-        keys: schema::count_keys(path, conn)?,
+        keys: verify::count_keys(path, conn)?,
         records: contents.records,
         bytes: contents.bytes,
     })

@@ -229,3 +229,55 @@ fn previous(
         _ => Err(damaged(path, record.rev, "the record it replaced is not of its key")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_prefix() {
+        let cases = [
+            ("", None),
+            ("a", Some("b")),
+            ("a/", Some("a0")),
+            ("a\u{d7ff}", Some("a\u{e000}")),
+            ("a\u{10ffff}", Some("b")),
+            ("\u{10ffff}\u{10ffff}", None),
+        ];
+        for (prefix, end) in cases {
+            assert_eq!(after_prefix(prefix).as_deref(), end, "{prefix:?}");
+        }
+    }
+
+    /// The order of a page and its cost depend on how SQLite runs the query.
+    #[test]
+    fn queries_run_along_the_indexes() {
+        let dir = tempfile::tempdir().unwrap();
+        super::super::schema::create(dir.path()).unwrap();
+        let path = super::super::schema::db_path(dir.path());
+        let conn = connect(&path, Access::Read).unwrap();
+        let plan = |sql: &str| -> Vec<String> {
+            let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            let count = statement.parameter_count();
+            let rows =
+                statement.query_map(rusqlite::params_from_iter(vec![1; count]), |row| row.get(3));
+            rows.unwrap().map(Result::unwrap).collect()
+        };
+        assert_eq!(
+            plan(RANGE),
+            [
+                "CO-ROUTINE newest",
+                "SEARCH kv USING COVERING INDEX kv_key (key>? AND key<?)",
+                "SCAN newest",
+                "SEARCH kv USING INTEGER PRIMARY KEY (rowid=?)",
+            ]
+        );
+        assert_eq!(
+            plan(HISTORY),
+            [
+                "SEARCH kv USING INTEGER PRIMARY KEY (rowid>?)",
+                "SEARCH old USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN",
+            ]
+        );
+    }
+}

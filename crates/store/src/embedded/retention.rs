@@ -31,8 +31,14 @@ pub(super) struct Retention {
     forgotten: u64,
 }
 
+/// Some changes that came close together.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
+    /// When the first of them came, which one it was, and the bytes of all before it.
+    begun: Instant,
+    first: Revision,
+    before: u64,
+    /// When the last of them came, which one it was, and the bytes of all up to it.
     at: Instant,
     revision: Revision,
     total: u64,
@@ -46,15 +52,22 @@ impl Retention {
 
     /// Takes note of a change that was made.
     pub(super) fn record(&mut self, revision: Revision, bytes: u64) {
-        self.total += bytes;
         let at = (self.clock)();
-        let due = self.samples.back().is_none_or(|last| {
-            at.saturating_duration_since(last.at) >= self.age / SAMPLES
-                || revision - last.revision >= self.events / u64::from(SAMPLES)
-                || self.total - last.total >= self.bytes / u64::from(SAMPLES)
-        });
-        if due {
-            self.samples.push_back(Sample { at, revision, total: self.total });
+        let before = self.total;
+        self.total += bytes;
+        let total = self.total;
+        match self.samples.back_mut() {
+            Some(last)
+                if at.saturating_duration_since(last.begun) < self.age / SAMPLES
+                    && revision - last.first < self.events / u64::from(SAMPLES)
+                    && total - last.before < self.bytes / u64::from(SAMPLES) =>
+            {
+                *last = Sample { at, revision, total, ..*last };
+            }
+            _ => {
+                let first = revision;
+                self.samples.push_back(Sample { begun: at, first, before, at, revision, total });
+            }
         }
     }
 

@@ -11,10 +11,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::failure::OnPath;
-use super::record::{Record, from_sql, to_sql};
+use super::record::{from_sql, to_sql};
 use crate::{Error, Revision};
 
 /// The only data format this program reads and writes.
@@ -66,7 +67,9 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 pub(super) enum Access {
     /// Changing the database.
     Write,
-    /// Reading it, never changing it, not even by tidying up at the end.
+    /// Looking at all of it, also at what is wrong with it, and leaving it as it is.
+    Inspect,
+    /// Reading it.
     Read,
 }
 
@@ -74,7 +77,7 @@ pub(super) enum Access {
 pub(super) fn connect(path: &Path, access: Access) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_NO_MUTEX
         | match access {
-            Access::Write => OpenFlags::SQLITE_OPEN_READ_WRITE,
+            Access::Write | Access::Inspect => OpenFlags::SQLITE_OPEN_READ_WRITE,
             Access::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
         };
     let conn = Connection::open_with_flags(path, flags).on(path)?;
@@ -82,8 +85,12 @@ pub(super) fn connect(path: &Path, access: Access) -> Result<Connection, Error> 
     conn.set_prepared_statement_cache_capacity(32);
     let cache_kib = match access {
         Access::Write => 16 << 10,
-        Access::Read => 4 << 10,
+        Access::Inspect | Access::Read => 4 << 10,
     };
+    if access == Access::Inspect {
+        // Who closes a database last moves its log into it, unless told not to.
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).on(path)?;
+    }
     // Both fullfsync settings only matter on macOS, where fsync alone does not reach the disk.
     conn.execute_batch(&format!(
         "PRAGMA synchronous = FULL;
@@ -92,6 +99,7 @@ pub(super) fn connect(path: &Path, access: Access) -> Result<Connection, Error> 
          PRAGMA wal_autocheckpoint = 0;
          PRAGMA cell_size_check = ON;
          PRAGMA trusted_schema = OFF;
+         PRAGMA temp_store = MEMORY;
          PRAGMA cache_size = -{cache_kib};"
     ))
     .on(path)?;
@@ -224,6 +232,7 @@ pub(super) fn recognise(path: &Path, conn: &Connection) -> Result<(), Error> {
     }
     let format: Option<i64> =
         conn.query_row("SELECT format FROM meta", [], |row| row.get(0)).optional().on(path)?;
+    refuse_foreign_header(path, conn)?;
     match format {
         None => return Err(corrupt("its meta table is empty".to_owned())),
         Some(FORMAT) => {}
@@ -247,116 +256,21 @@ pub(super) fn recognise(path: &Path, conn: &Connection) -> Result<(), Error> {
     Ok(())
 }
 
-/// What a verified database holds.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Contents {
-    pub(super) revision: Revision,
-    pub(super) floor: Revision,
-    /// How many changes are stored.
-    pub(super) records: u64,
-    /// How long the values of the changes above the floor are, with the revision of each.
-    pub(super) history: Vec<(Revision, u64)>,
-    /// The bytes of all keys and values.
-    pub(super) bytes: u64,
-}
-
-/// Reads the whole database and compares it with its own checksums and invariants.
-///
-/// SQLite has no checksums on pages, and a damaged index can hide a key without any error. So this
-/// runs at every start, before anything is served.
-pub(super) fn verify(path: &Path, conn: &Connection) -> Result<Contents, Error> {
-    let corrupt = |what: String| Error::Corrupt { path: path.to_owned(), what };
-    let answer: String =
-        conn.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0)).on(path)?;
-    if answer != "ok" {
-        return Err(corrupt(answer));
-    }
-    let floor = Meta::read(path, conn)?.floor;
-    let mut contents = Contents { revision: floor, floor, ..Contents::default() };
-    let mut statement = conn
-        .prepare("SELECT rev, key, created, prev, value, checksum FROM kv ORDER BY rev")
-        .on(path)?;
-    let mut rows = statement.query([]).on(path)?;
-    while let Some(row) = rows.next().on(path)? {
-        let record = Record::read(path, row, 0)?;
-        let rev = record.rev;
-        if rev > floor {
-            if rev != contents.revision + 1 {
-                return Err(corrupt(format!("record {} is missing", contents.revision + 1)));
-            }
-            contents.revision = rev;
-            contents.history.push((rev, size(&record)));
-        }
-        if let Some(problem) = nonsense(&record, floor) {
-            return Err(corrupt(format!("record {rev}: {problem}")));
-        }
-        contents.records += 1;
-        contents.bytes += size(&record);
-    }
-    Ok(contents)
-}
-
-/// Refuses a database whose end does not reach what was acknowledged.
-pub(super) fn behind(path: &Path, revision: Revision, noted: Revision) -> Error {
-    Error::Corrupt {
-        path: path.to_owned(),
-        what: format!(
-            "it ends at revision {revision}, but revision {noted} was acknowledged; its \
-             write-ahead log is damaged or missing, or an older copy was put in its place"
-        ),
-    }
-}
-
-/// Compares every record with the one it says it replaced.
-pub(super) fn verify_links(path: &Path, conn: &Connection, floor: Revision) -> Result<(), Error> {
-    let checks = [
-        (
-            "SELECT kv.rev FROM kv WHERE rev > ?1 AND prev <> coalesce((
-                 SELECT CASE WHEN old.value IS NULL THEN 0 ELSE old.rev END FROM kv AS old
-                 WHERE old.key = kv.key AND old.rev < kv.rev ORDER BY old.rev DESC LIMIT 1), 0)",
-            "the record it replaced is not the one before it",
-        ),
-        (
-            "SELECT kv.rev FROM kv JOIN kv AS old ON old.rev = kv.prev
-             WHERE kv.rev > ?1 AND old.created <> kv.created",
-            "the record it replaced was created at another revision",
-        ),
-        (
-            "SELECT max(rev) FROM kv WHERE rev <= ?1 GROUP BY key HAVING count(*) > 1",
-            "an older record of its key is left below the floor",
-        ),
-    ];
-    for (sql, problem) in checks {
-        let mut statement = conn.prepare(sql).on(path)?;
-        let found = statement.query_row([to_sql(floor)], |row| row.get(0)).optional().on(path)?;
-        if let Some(rev) = found {
-            return Err(super::record::damaged(path, from_sql(path, rev)?, problem));
-        }
+/// Refuses a file that can be read but not written, while nothing depends on it yet.
+pub(super) fn refuse_read_only(path: &Path, conn: &Connection) -> Result<(), Error> {
+    if conn.is_readonly(rusqlite::MAIN_DB).on(path)? {
+        let what = "it cannot be written".to_owned();
+        return Err(Error::Unavailable { path: path.to_owned(), what });
     }
     Ok(())
 }
 
-/// How many keys exist at the newest revision.
-pub(super) fn count_keys(path: &Path, conn: &Connection) -> Result<u64, Error> {
-    let sql = "SELECT count(*) FROM (SELECT max(rev) AS rev FROM kv GROUP BY key) AS newest
-               CROSS JOIN kv ON kv.rev = newest.rev WHERE kv.value IS NOT NULL";
-    let count = conn.query_row(sql, [], |row| row.get(0)).on(path)?;
-    from_sql(path, count)
-}
-
-fn size(record: &Record) -> u64 {
-    (record.key.len() + record.value.as_ref().map_or(0, |value| value.len())) as u64
-}
-
-fn nonsense(record: &Record, floor: Revision) -> Option<&'static str> {
-    let creates = record.created == record.rev;
-    match record {
-        r if r.rev == 0 || r.created == 0 => Some("its revision is 0"),
-        r if r.created > r.rev => Some("it was created after itself"),
-        r if r.prev >= r.rev => Some("it replaces a later record"),
-        r if creates != (r.prev == 0) => Some("its creation and its predecessor disagree"),
-        r if r.value.is_none() && creates => Some("it deletes a key that did not exist"),
-        r if r.value.is_none() && r.rev <= floor => Some("it is a deletion below the floor"),
-        _ => None,
+/// Refuses a file that SQLite will not write although it may: its header was changed.
+fn refuse_foreign_header(path: &Path, conn: &Connection) -> Result<(), Error> {
+    let permitted = rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
+    if permitted && conn.is_readonly(rusqlite::MAIN_DB).on(path)? {
+        let what = "its header asks for a format that cannot be written".to_owned();
+        return Err(Error::Corrupt { path: path.to_owned(), what });
     }
+    Ok(())
 }

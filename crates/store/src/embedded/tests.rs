@@ -1,8 +1,17 @@
 //! The conformance suite on this engine, and tests of what only it has: files, damage, locks, full
 //! disks.
 
+mod crash;
+mod damage;
+mod disk;
+mod offline;
+mod retention;
+
+use bytes::Bytes;
+
 use super::*;
 use crate::suite::{Fixture, conformance};
+use crate::{Change, Expect};
 
 conformance!(fixture);
 
@@ -12,5 +21,60 @@ fn fixture() -> Fixture {
     Fixture {
         open: Box::new(move || Arc::new(Embedded::open(options.clone()).unwrap())),
         _keep: Box::new(dir),
+    }
+}
+
+fn open(dir: &Path) -> Result<Embedded, Error> {
+    Embedded::open(Options::new(dir))
+}
+
+fn put(key: &str, value: impl Into<Vec<u8>>) -> Write {
+    let change = Change::Put(Bytes::from(value.into()));
+    Write { key: key.to_owned(), expect: Expect::Any, change }
+}
+
+fn delete(key: &str) -> Write {
+    Write { key: key.to_owned(), expect: Expect::Any, change: Change::Delete }
+}
+
+/// Everything a store serves.
+#[derive(Debug, Clone, PartialEq)]
+struct Served {
+    revision: Revision,
+    floor: Revision,
+    page: Page,
+    history: Vec<Event>,
+}
+
+async fn served(store: &Embedded) -> Result<Served, Error> {
+    let (revision, floor) = (store.revision(), store.floor());
+    let page = store.range(Range::default()).await?;
+    let history = store.history(floor, usize::MAX).await?;
+    for (key, stored) in &page.items {
+        assert_eq!(store.get(key).await?.as_ref(), Some(stored));
+    }
+    Ok(Served { revision, floor, page, history })
+}
+
+/// Puts in a store what makes all kinds of pages: long and short values, old versions, deletions.
+async fn populate(store: &Embedded) {
+    for n in 0..40 {
+        let value = vec![n as u8; if n % 10 == 0 { 9_000 } else { 150 }];
+        store.commit(put(&format!("/registry/things/{n:03}"), value)).await.unwrap();
+    }
+    store.compact(store.revision() - 10).await.unwrap();
+    for n in (0..40).step_by(3) {
+        let key = format!("/registry/things/{n:03}");
+        let write = if n % 2 == 0 { put(&key, "changed") } else { delete(&key) };
+        store.commit(write).await.unwrap();
+    }
+}
+
+/// Copies the files of a store, as a power loss would leave them.
+fn copy(from: &Path, to: &Path) {
+    for file in ["windlass.db", "windlass.db-wal", "revision"] {
+        if from.join(file).exists() {
+            std::fs::copy(from.join(file), to.join(file)).unwrap();
+        }
     }
 }

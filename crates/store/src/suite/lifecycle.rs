@@ -64,7 +64,7 @@ pub(crate) async fn a_closed_store_says_so(fixture: fn() -> Fixture) {
         .follow(
             start,
             Box::new(move |events| {
-                events.iter().for_each(|_| drop(sink.send(())));
+                events.iter().for_each(|_| sink.send(()).unwrap_or_default());
             }),
         )
         .unwrap();

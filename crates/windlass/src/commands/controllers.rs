@@ -1,13 +1,29 @@
 //! `windlass controllers`: the controllers alone, against any API server.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::sync::watch;
 
 use crate::cli::ControllersArgs;
+use crate::serve::signalled;
 
 /// Works until told to stop.
 pub fn run(arguments: ControllersArgs) -> Result<()> {
-    bail!(
-        "the controllers cannot run alone yet (kubeconfig {}); `windlass up` runs them in process",
-        arguments.kubeconfig.display()
-    )
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(work(arguments))
+}
+
+async fn work(arguments: ControllersArgs) -> Result<()> {
+    let path = &arguments.kubeconfig;
+    let file = Kubeconfig::read_from(path).with_context(|| path.display().to_string())?;
+    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+        .await
+        .with_context(|| path.display().to_string())?;
+    let client = kube::Client::try_from(config)?;
+    let (down, shutdown) = watch::channel(false);
+    let controllers = tokio::spawn(windlass_controllers::run(client, shutdown));
+    signalled().await?;
+    down.send_replace(true);
+    controllers.await.context("the controllers ended badly")
 }

@@ -37,7 +37,7 @@ pub fn run(arguments: ServerArgs) -> Result<()> {
         service_account_keys,
         feature_gates: arguments.feature_gates,
         shutdown_grace: arguments.serve.shutdown_grace,
-        companions: None,
+        controllers: false,
         data,
     })
 }

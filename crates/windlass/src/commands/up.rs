@@ -4,17 +4,15 @@ use anyhow::Result;
 
 use super::data_dir;
 use crate::cli::UpArgs;
-use crate::serve::{self, Companions, ServiceAccountKeys, Settings, TlsFiles};
+use crate::serve::{self, ServiceAccountKeys, Settings, TlsFiles};
 
 /// Serves until told to stop.
 pub fn run(arguments: UpArgs) -> Result<()> {
+    if let Some(name) = arguments.node_name {
+        tracing::warn!(name, "this version has no node agent; the machine does not become a node");
+    }
     let (listener, data) = data_dir::open(&arguments.serve, true)?;
     let layout = &data.layout;
-    let node_name = if arguments.no_node {
-        None
-    } else {
-        arguments.node_name.or_else(|| Some(data_dir::hostname()?.to_ascii_lowercase()))
-    };
     serve::serve(Settings {
         listener,
         store: layout.store(),
@@ -27,7 +25,7 @@ pub fn run(arguments: UpArgs) -> Result<()> {
         },
         feature_gates: Vec::new(),
         shutdown_grace: arguments.serve.shutdown_grace,
-        companions: Some(Companions { node_name }),
+        controllers: true,
         data,
     })
 }

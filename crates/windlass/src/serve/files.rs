@@ -15,9 +15,7 @@ pub fn tls(files: &TlsFiles) -> Result<rustls::ServerConfig> {
     let certificate = read(&files.certificate)?;
     let key = read(&files.key)?;
     let config = windlass_server::tls::config(&certificate, &key);
-    config.with_context(|| {
-        format!("{} with {}", files.certificate.display(), files.key.display())
-    })
+    config.with_context(|| format!("{} with {}", files.certificate.display(), files.key.display()))
 }
 
 /// Who may call.

@@ -23,7 +23,11 @@ const LOOK: Duration = Duration::from_secs(20);
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// Keeps what was read from files up to date until the process ends.
-pub fn keep_current(settings: &Settings, server: Arc<Server>, tls: Arc<ArcSwap<rustls::ServerConfig>>) {
+pub fn keep_current(
+    settings: &Settings,
+    server: Arc<Server>,
+    tls: Arc<ArcSwap<rustls::ServerConfig>>,
+) {
     let watched = Watched {
         tls: settings.tls.clone(),
         client_ca: settings.client_ca.clone(),
@@ -49,7 +53,10 @@ impl Watched {
             let now = self.contents();
             let changed = |path: &Path| now.get(path) != known.get(path);
             if changed(&self.tls.certificate) || changed(&self.tls.key) {
-                told("the serving certificate", files::tls(&self.tls).map(|c| tls.store(Arc::new(c))));
+                told(
+                    "the serving certificate",
+                    files::tls(&self.tls).map(|c| tls.store(Arc::new(c))),
+                );
             }
             if changed(&self.client_ca) {
                 let read = files::client_cas(&self.client_ca);
@@ -122,6 +129,8 @@ fn wait(changes: &Receiver<()>) -> bool {
 fn told(what: &str, outcome: Result<()>) {
     match outcome {
         Ok(()) => tracing::info!("{what} changed and is in use"),
-        Err(error) => tracing::error!("{what} changed and cannot be used; the last good one stays: {error:#}"),
+        Err(error) => {
+            tracing::error!("{what} changed and cannot be used; the last good one stays: {error:#}")
+        }
     }
 }

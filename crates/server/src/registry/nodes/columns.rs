@@ -1,41 +1,24 @@
 //! The columns of the table of nodes.
 
+use crate::registry::cells::{self, column, wide};
 use crate::registry::kind::Column;
 
 /// The columns; the descriptions are those that clients know from Kubernetes.
 pub const COLUMNS: [Column; 10] = [
-    column("Name", 0, NAME),
-    column("Status", 0, STATUS),
-    column("Roles", 0, ROLES),
-    column("Age", 0, CREATED),
-    column("Version", 0, VERSION),
-    column("Internal-IP", 1, ADDRESSES),
-    column("External-IP", 1, ADDRESSES),
-    column("OS-Image", 1, OS_IMAGE),
-    column("Kernel-Version", 1, KERNEL_VERSION),
-    column("Container-Runtime", 1, CONTAINER_RUNTIME),
+    cells::NAME,
+    column("Status", STATUS),
+    column("Roles", ROLES),
+    cells::AGE,
+    column("Version", VERSION),
+    wide(column("Internal-IP", ADDRESSES)),
+    wide(column("External-IP", ADDRESSES)),
+    wide(column("OS-Image", OS_IMAGE)),
+    wide(column("Kernel-Version", KERNEL_VERSION)),
+    wide(column("Container-Runtime", CONTAINER_RUNTIME)),
 ];
 
-const fn column(name: &'static str, priority: i32, description: &'static str) -> Column {
-    let format = match priority {
-        0 if matches!(name.as_bytes(), b"Name") => "name",
-        _ => "",
-    };
-    Column { name, kind: "string", format, description, priority }
-}
-
-const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some \
-     resources may allow a client to request the generation of an appropriate name automatically. \
-     Name is primarily intended for creation idempotence and configuration definition. Cannot be \
-     updated. More info: \
-     https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
 const STATUS: &str = "The status of the node";
 const ROLES: &str = "The roles of the node";
-const CREATED: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. \
-     It is not guaranteed to be set in happens-before order across separate operations. Clients \
-     may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the \
-     system. Read-only. Null for lists. More info: \
-     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 const VERSION: &str = "Kubelet Version reported by the node.";
 const ADDRESSES: &str = "List of addresses reachable to the node. Queried from cloud provider, if available. More \
      info: https://kubernetes.io/docs/reference/node/node-status/#addresses Note: This field is \

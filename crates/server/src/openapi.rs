@@ -1,0 +1,374 @@
+//! The OpenAPI documents, from which clients learn the types and what can be done with them.
+//!
+//! There is a version 3 document per group-version and one version 2 document of everything, in
+//! JSON and in protobuf. They are made from the registry and the schema tables whenever one is
+//! asked for, a part at a time, and not kept: together they are larger than the rest of an idle
+//! server. Only their hashes stay, since the list of documents has them.
+
+mod definitions;
+mod endpoints;
+mod gnostic;
+mod parameters;
+mod paths;
+#[cfg(test)]
+pub(crate) mod samples;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::OnceLock;
+
+use aws_lc_rs::digest;
+use bytes::Bytes;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::{Value, json};
+
+use crate::discovery::{etag, hex};
+use crate::registry::Registry;
+use crate::registry::kind::Action;
+use definitions::{Definition, Dialect};
+use endpoints::Endpoint;
+
+/// The content type of the JSON documents.
+pub const JSON: &str = "application/json";
+
+/// The content type of the version 2 document in protobuf. Clients ask for it with an `@` in place
+/// of the dot after `v2` as well.
+pub const PROTOBUF_V2: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// Makes the documents.
+pub struct Documents {
+    registry: Registry,
+    hashes: OnceLock<BTreeMap<String, String>>,
+}
+
+/// A document, ready to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rendered {
+    /// The bytes.
+    pub body: Bytes,
+    /// The entity tag, with its quotes.
+    pub etag: String,
+}
+
+/// What to answer to a request for a version 3 document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The document. If the client named its hash, it never changes under that address
+    /// (`Cache-Control: public, immutable`).
+    Found {
+        /// The document.
+        document: Rendered,
+        /// Whether clients may keep it for good.
+        immutable: bool,
+    },
+    /// The client named a hash that is not the document's: it stands at this address (301).
+    Moved(String),
+    /// There is no such document.
+    NotFound,
+}
+
+impl Documents {
+    /// The documents of everything in a registry.
+    pub fn new(registry: &Registry) -> Documents {
+        Documents { registry: Registry::new(registry.kinds()), hashes: OnceLock::new() }
+    }
+
+    /// The answer to `GET /openapi/v3`: where the documents are.
+    pub fn v3_root(&self) -> Rendered {
+        let paths: BTreeMap<&String, Value> = self
+            .hashes()
+            .iter()
+            .map(|(path, hash)| (path, json!({ "serverRelativeURL": address(path, hash) })))
+            .collect();
+        rendered(json!({ "paths": paths }).to_string().into_bytes())
+    }
+
+    /// The answer to `GET /openapi/v3/{path}?hash={hash}`.
+    pub fn v3(&self, path: &str, hash: Option<&str>) -> Answer {
+        let path = path.trim_matches('/');
+        let Some(current) = self.hashes().get(path) else { return Answer::NotFound };
+        match hash {
+            Some(hash) if !hash.is_empty() && hash != current => {
+                Answer::Moved(address(path, current))
+            }
+            _ => {
+                let Some(document) = self.document(path) else { return Answer::NotFound };
+                let mut body = Vec::new();
+                document.write(&mut body);
+                let etag = format!("\"{current}\"");
+                let document = Rendered { body: body.into(), etag };
+                Answer::Found { document, immutable: hash.is_some_and(|h| !h.is_empty()) }
+            }
+        }
+    }
+
+    /// The answer to `GET /openapi/v2` in JSON.
+    pub fn v2(&self) -> Rendered {
+        let mut body = Vec::new();
+        self.everything().write(&mut body);
+        rendered(body)
+    }
+
+    /// The answer to `GET /openapi/v2` in protobuf ([`PROTOBUF_V2`]).
+    pub fn v2_protobuf(&self) -> Rendered {
+        let document = self.everything();
+        let mut out = gnostic::Document::new(&info());
+        for endpoint in &document.endpoints {
+            out.path(&endpoint.path, &paths::render(endpoint, Dialect::V2));
+        }
+        for (name, definition) in &document.definitions {
+            out.definition(name, &document.definition(name, definition));
+        }
+        rendered(out.finish())
+    }
+
+    fn hashes(&self) -> &BTreeMap<String, String> {
+        self.hashes.get_or_init(|| {
+            let hash = |path: String| Some((path.clone(), self.document(&path)?.hash()));
+            self.paths().into_iter().filter_map(hash).collect()
+        })
+    }
+
+    fn paths(&self) -> Vec<String> {
+        let mut paths = vec!["api".to_owned(), "apis".to_owned(), "version".to_owned()];
+        for (group, versions) in self.registry.groups() {
+            match group {
+                "" => paths.extend(versions.iter().map(|version| format!("api/{version}"))),
+                _ => {
+                    paths.extend(versions.iter().map(|version| format!("apis/{group}/{version}")));
+                    paths.push(format!("apis/{group}"));
+                }
+            }
+        }
+        paths
+    }
+
+    fn document(&self, path: &str) -> Option<Document> {
+        let endpoints = match path {
+            "api" => vec![endpoints::of_core()],
+            "apis" => vec![endpoints::of_groups()],
+            "version" => vec![endpoints::of_server()],
+            _ => {
+                let groups = self.registry.groups();
+                let name = path.strip_prefix("api/").map(|version| ("", version));
+                let name = name.or_else(|| {
+                    let rest = path.strip_prefix("apis/")?;
+                    Some(rest.split_once('/').unwrap_or((rest, "")))
+                });
+                let (group, version) = name?;
+                let (group, versions) = groups.into_iter().find(|(g, _)| *g == group)?;
+                match versions.into_iter().find(|v| *v == version) {
+                    Some(version) => {
+                        return Some(self.compose(
+                            endpoints::of_version(&self.registry, group, version),
+                            Dialect::V3,
+                            &[(group, version)],
+                        ));
+                    }
+                    None if version.is_empty() => vec![endpoints::of_group(group)],
+                    None => return None,
+                }
+            }
+        };
+        Some(self.compose(endpoints, Dialect::V3, &[]))
+    }
+
+    /// The one document of version 2.
+    fn everything(&self) -> Document {
+        let mut endpoints =
+            vec![endpoints::of_core(), endpoints::of_groups(), endpoints::of_server()];
+        let mut versions = Vec::new();
+        for (group, of_group) in self.registry.groups() {
+            if !group.is_empty() {
+                endpoints.push(endpoints::of_group(group));
+            }
+            for version in of_group {
+                endpoints.extend(endpoints::of_version(&self.registry, group, version));
+                versions.push((group, version));
+            }
+        }
+        self.compose(endpoints, Dialect::V2, &versions)
+    }
+
+    fn compose(
+        &self,
+        mut endpoints: Vec<Endpoint>,
+        dialect: Dialect,
+        versions: &[(&'static str, &'static str)],
+    ) -> Document {
+        endpoints.sort_by(|a, b| a.path.cmp(&b.path));
+        let events = (!versions.is_empty()).then_some(WATCH_EVENT);
+        let types = endpoints.iter().flat_map(Endpoint::types).chain(events);
+        let definitions = definitions::reachable(types);
+        Document { definitions, endpoints, dialect, kinds: self.kinds(versions) }
+    }
+
+    /// The group, version and kind of the types that have one.
+    fn kinds(&self, versions: &[(&'static str, &'static str)]) -> BTreeMap<String, Vec<Gvk>> {
+        let mut kinds: BTreeMap<String, Vec<Gvk>> = BTreeMap::new();
+        for kind in self.registry.kinds() {
+            for served in kind.served {
+                let gvk = Gvk { group: served.group, version: served.version, kind: kind.name };
+                kinds.insert(served.type_name.to_owned(), vec![gvk]);
+                let list = format!("{}List", served.type_name);
+                if let Some((_, kind)) =
+                    definitions::full_name(&list).and_then(|n| n.rsplit_once('.'))
+                {
+                    kinds.insert(list, vec![Gvk { kind, ..gvk }]);
+                }
+            }
+            for sub in kind.subresources {
+                if let Action::Create { group, version, kind, type_name } = sub.action {
+                    kinds.insert(type_name.to_owned(), vec![Gvk { group, version, kind }]);
+                }
+            }
+        }
+        for kind in ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"] {
+            kinds.insert(format!("{META}.{kind}"), vec![Gvk { group: "", version: "v1", kind }]);
+        }
+        for (name, kind) in [(DELETE_OPTIONS, "DeleteOptions"), (WATCH_EVENT, "WatchEvent")] {
+            let others = versions.iter().filter(|v| **v != ("", "v1"));
+            let all = [("", "v1")].into_iter().chain(others.copied());
+            let all = all.map(|(group, version)| Gvk { group, version, kind });
+            kinds.insert(name.to_owned(), all.collect());
+        }
+        kinds
+    }
+}
+
+/// A group, a version and a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Gvk {
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+}
+
+impl Gvk {
+    fn as_json(&self) -> Value {
+        json!({ "group": self.group, "version": self.version, "kind": self.kind })
+    }
+}
+
+const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+const WATCH_EVENT: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent";
+
+/// A document before it is written. Its parts become JSON one at a time, while it is.
+struct Document {
+    definitions: BTreeMap<&'static str, Definition>,
+    endpoints: Vec<Endpoint>,
+    dialect: Dialect,
+    kinds: BTreeMap<String, Vec<Gvk>>,
+}
+
+impl Document {
+    fn definition(&self, name: &str, definition: &Definition) -> Value {
+        let kinds = self.kinds.get(name).map(Vec::as_slice).unwrap_or_default();
+        definitions::render(definition, self.dialect, kinds)
+    }
+
+    fn write(&self, out: &mut impl io::Write) {
+        if let Err(error) = serde_json::to_writer(out, self) {
+            unreachable!("all keys are strings, and memory and hashes take every byte: {error}");
+        }
+    }
+
+    fn hash(&self) -> String {
+        let mut hash = Hash(digest::Context::new(&digest::SHA512));
+        self.write(&mut io::BufWriter::new(&mut hash));
+        hex(hash.0.finish().as_ref())
+    }
+}
+
+impl Serialize for Document {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        match self.dialect {
+            Dialect::V2 => {
+                map.serialize_entry("swagger", "2.0")?;
+                map.serialize_entry("info", &info())?;
+                map.serialize_entry("paths", &Paths(self))?;
+                map.serialize_entry("definitions", &Definitions(self))?;
+                map.serialize_entry("securityDefinitions", &security())?;
+                map.serialize_entry("security", &json!([{ "BearerToken": [] }]))?;
+            }
+            Dialect::V3 => {
+                map.serialize_entry("openapi", "3.0.0")?;
+                map.serialize_entry("info", &info())?;
+                map.serialize_entry("paths", &Paths(self))?;
+                map.serialize_entry("components", &Components(self))?;
+            }
+        }
+        map.end()
+    }
+}
+
+struct Components<'a>(&'a Document);
+
+impl Serialize for Components<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("schemas", &Definitions(self.0))?;
+        map.serialize_entry("securitySchemes", &security())?;
+        map.end()
+    }
+}
+
+struct Definitions<'a>(&'a Document);
+
+impl Serialize for Definitions<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let definitions = self.0.definitions.iter();
+        serializer.collect_map(definitions.map(|(name, d)| (name, self.0.definition(name, d))))
+    }
+}
+
+struct Paths<'a>(&'a Document);
+
+impl Serialize for Paths<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let endpoints = self.0.endpoints.iter();
+        serializer.collect_map(endpoints.map(|e| (&e.path, paths::render(e, self.0.dialect))))
+    }
+}
+
+/// Takes in what is written to it.
+struct Hash(digest::Context);
+
+impl io::Write for Hash {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn rendered(body: Vec<u8>) -> Rendered {
+    Rendered { etag: etag(&body), body: body.into() }
+}
+
+fn address(path: &str, hash: &str) -> String {
+    format!("/openapi/v3/{path}?hash={hash}")
+}
+
+fn info() -> Value {
+    json!({ "title": "Windlass", "version": "unversioned" })
+}
+
+fn security() -> Value {
+    json!({
+        "BearerToken": {
+            "description": "A bearer token.",
+            "type": "apiKey",
+            "in": "header",
+            "name": "authorization",
+        },
+    })
+}

@@ -1,0 +1,376 @@
+//! The paths and what can be done with them, apart from the language they are written down in.
+
+use crate::discovery::verbs;
+use crate::registry::Registry;
+use crate::registry::kind::{Action, Kind, Scope, Served, Subresource};
+
+use super::Gvk;
+use super::definitions::PATCH;
+use super::parameters::{self as p, Parameter};
+
+/// One path.
+pub struct Endpoint {
+    /// `/api/v1/nodes/{name}`.
+    pub path: String,
+    /// What can be done there.
+    pub operations: Vec<Operation>,
+}
+
+/// One method on a path.
+pub struct Operation {
+    /// `get`.
+    pub method: &'static str,
+    /// `readCoreV1Node`.
+    pub id: String,
+    /// `core_v1`.
+    pub tag: String,
+    /// What it does, in a few words.
+    pub description: String,
+    /// `get`, `list`, `deletecollection`, …; none for what is no resource.
+    pub action: Option<&'static str>,
+    /// The kind it is about.
+    pub kind: Option<Gvk>,
+    /// Of the path and of the query, by name.
+    pub parameters: Vec<Parameter>,
+    /// What it takes.
+    pub body: Body,
+    /// The type of a good answer.
+    pub answer: String,
+    /// The codes of good answers.
+    pub codes: &'static [u16],
+    /// Whether it can answer with a stream of events.
+    pub streams: bool,
+}
+
+/// What an operation takes.
+#[derive(Clone, Copy)]
+pub enum Body {
+    /// Nothing.
+    None,
+    /// An object of this type.
+    Required(&'static str),
+    /// An object of this type, or nothing.
+    Optional(&'static str),
+    /// A patch of any form.
+    Patch,
+}
+
+const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+
+/// The paths of one group-version.
+pub fn of_version(
+    registry: &Registry,
+    group: &'static str,
+    version: &'static str,
+) -> Vec<Endpoint> {
+    let place = Place::new(group, version);
+    let root = place.answering("/", "APIResources", "APIResourceList", "List the resources");
+    let mut endpoints = vec![root];
+    for (kind, served) in registry.in_version(group, version) {
+        endpoints.extend(Resource { place: &place, kind, served }.endpoints());
+    }
+    endpoints
+}
+
+/// The path of one group.
+pub fn of_group(group: &str) -> Endpoint {
+    let title = camel(group);
+    fixed(
+        format!("/apis/{group}/"),
+        format!("get{title}APIGroup"),
+        lower_first(&title),
+        "List the versions of the group",
+        format!("{META}.APIGroup"),
+    )
+}
+
+/// `/api/`.
+pub fn of_core() -> Endpoint {
+    let id = "getCoreAPIVersions".to_owned();
+    let answer = format!("{META}.APIVersions");
+    fixed("/api/".into(), id, "core".into(), "List the versions of the core group", answer)
+}
+
+/// `/apis/`.
+pub fn of_groups() -> Endpoint {
+    let answer = format!("{META}.APIGroupList");
+    fixed("/apis/".into(), "getAPIVersions".into(), "apis".into(), "List the groups", answer)
+}
+
+/// `/version/`.
+pub fn of_server() -> Endpoint {
+    let answer = "io.k8s.apimachinery.pkg.version.Info".to_owned();
+    let id = "getCodeVersion".to_owned();
+    fixed("/version/".into(), id, "version".into(), "Read the version of the server", answer)
+}
+
+impl Endpoint {
+    /// The types its operations take and give.
+    pub fn types(&self) -> impl Iterator<Item = &str> {
+        self.operations.iter().flat_map(|operation| {
+            let body = match operation.body {
+                Body::None => None,
+                Body::Required(name) | Body::Optional(name) => Some(name),
+                Body::Patch => Some(PATCH),
+            };
+            body.into_iter().chain([operation.answer.as_str()])
+        })
+    }
+
+    /// The parameters that all of its operations have.
+    pub fn shared(&self) -> Vec<Parameter> {
+        let Some((first, rest)) = self.operations.split_first() else { return Vec::new() };
+        let everywhere = |p: &&Parameter| rest.iter().all(|o| o.parameters.contains(p));
+        first.parameters.iter().filter(everywhere).copied().collect()
+    }
+}
+
+fn fixed(path: String, id: String, tag: String, what: &str, answer: String) -> Endpoint {
+    let operation = Operation {
+        method: "get",
+        id,
+        tag,
+        description: what.to_owned(),
+        action: None,
+        kind: None,
+        parameters: Vec::new(),
+        body: Body::None,
+        answer,
+        codes: &[200],
+        streams: false,
+    };
+    Endpoint { path, operations: vec![operation] }
+}
+
+/// A group-version, as paths and names of operations have it.
+struct Place {
+    /// `/apis/certificates.k8s.io/v1`.
+    base: String,
+    /// `CertificatesV1`.
+    title: String,
+    /// `certificates_v1`.
+    tag: String,
+}
+
+impl Place {
+    fn new(group: &str, version: &str) -> Place {
+        let base = match group {
+            "" => format!("/api/{version}"),
+            _ => format!("/apis/{group}/{version}"),
+        };
+        let title = if group.is_empty() { "Core".to_owned() } else { camel(group) };
+        let tag = format!("{}_{version}", lower_first(&title));
+        Place { base, title: format!("{title}{}", upper_first(version)), tag }
+    }
+
+    fn answering(&self, path: &str, name: &str, answer: &str, what: &str) -> Endpoint {
+        let path = format!("{}{path}", self.base);
+        let id = format!("get{}{name}", self.title);
+        fixed(path, id, self.tag.clone(), what, format!("{META}.{answer}"))
+    }
+}
+
+/// A kind in one of its versions.
+struct Resource<'a> {
+    place: &'a Place,
+    kind: &'static Kind,
+    served: &'static Served,
+}
+
+impl Resource<'_> {
+    fn endpoints(&self) -> Vec<Endpoint> {
+        let mut endpoints = vec![self.collection(), self.item()];
+        if self.namespaced() {
+            endpoints.push(self.everywhere());
+        }
+        endpoints.extend(self.kind.subresources.iter().map(|sub| self.subresource(sub)));
+        endpoints
+    }
+
+    fn collection(&self) -> Endpoint {
+        let name = self.kind.name;
+        let list = Operation {
+            answer: self.list_type(),
+            streams: true,
+            ..self.operation(
+                "get",
+                "list",
+                "list",
+                format!("List or watch {name} objects"),
+                &[p::LIST, p::WATCH],
+            )
+        };
+        let create = Operation {
+            body: Body::Required(self.served.type_name),
+            codes: &[200, 201, 202],
+            ..self.operation("post", "create", "post", format!("Create a {name}"), &[p::WRITE])
+        };
+        let mut operations = vec![list, create];
+        if verbs(self.kind).contains(&"deletecollection") {
+            operations.push(self.delete_collection());
+        }
+        Endpoint { path: self.collection_path(), operations }
+    }
+
+    fn delete_collection(&self) -> Operation {
+        let what = format!("Delete the selected {} objects", self.kind.name);
+        let parameters = &[p::LIST, p::DELETE];
+        Operation {
+            id: self.id("delete", "Collection"),
+            body: Body::Optional(DELETE_OPTIONS),
+            answer: format!("{META}.Status"),
+            ..self.operation("delete", "delete", "deletecollection", what, parameters)
+        }
+    }
+
+    fn everywhere(&self) -> Endpoint {
+        let what = format!("List or watch {} objects of all namespaces", self.kind.name);
+        let mut list = Operation {
+            answer: self.list_type(),
+            streams: true,
+            ..self.operation("get", "list", "list", what, &[p::LIST, p::WATCH])
+        };
+        list.id = format!("list{}{}ForAllNamespaces", self.place.title, self.kind.name);
+        list.parameters.retain(|parameter| *parameter != p::NAMESPACE);
+        let path = format!("{}/{}", self.place.base, self.kind.plural);
+        Endpoint { path, operations: vec![list] }
+    }
+
+    fn item(&self) -> Endpoint {
+        let name = self.kind.name;
+        let mut operations = self.views(&format!("a {name}"));
+        let answer = match self.kind.returns_deleted {
+            true => self.served.type_name.to_owned(),
+            false => format!("{META}.Status"),
+        };
+        operations.push(Operation {
+            body: Body::Optional(DELETE_OPTIONS),
+            answer,
+            codes: &[200, 202],
+            ..self.operation("delete", "delete", "delete", format!("Delete a {name}"), &[p::DELETE])
+        });
+        for operation in &mut operations {
+            p::insert(&mut operation.parameters, p::NAME);
+        }
+        Endpoint { path: format!("{}/{{name}}", self.collection_path()), operations }
+    }
+
+    fn subresource(&self, sub: &Subresource) -> Endpoint {
+        let what = format!("the {} of a {}", sub.name, self.kind.name);
+        let mut operations = match sub.action {
+            Action::View { .. } => self.views(&what),
+            Action::Finalize => vec![self.replace(&what)],
+            Action::Create { group, version, kind, type_name } => {
+                let what = format!("Create {what}");
+                vec![Operation {
+                    body: Body::Required(type_name),
+                    answer: type_name.to_owned(),
+                    codes: &[200, 201, 202],
+                    kind: Some(Gvk { group, version, kind }),
+                    ..self.operation("post", "create", "post", what, &[p::WRITE])
+                }]
+            }
+        };
+        for operation in &mut operations {
+            operation.id.push_str(&upper_first(sub.name));
+            p::insert(&mut operation.parameters, p::NAME);
+        }
+        Endpoint { path: format!("{}/{{name}}/{}", self.collection_path(), sub.name), operations }
+    }
+
+    /// Read, replace and patch.
+    fn views(&self, what: &str) -> Vec<Operation> {
+        let patch = Operation {
+            body: Body::Patch,
+            codes: &[200, 201],
+            ..self.operation(
+                "patch",
+                "patch",
+                "patch",
+                format!("Patch {what}"),
+                &[p::WRITE, p::FORCE],
+            )
+        };
+        vec![
+            self.operation("get", "read", "get", format!("Read {what}"), &[]),
+            self.replace(what),
+            patch,
+        ]
+    }
+
+    fn replace(&self, what: &str) -> Operation {
+        Operation {
+            body: Body::Required(self.served.type_name),
+            codes: &[200, 201],
+            ..self.operation("put", "replace", "put", format!("Replace {what}"), &[p::WRITE])
+        }
+    }
+
+    fn operation(
+        &self,
+        method: &'static str,
+        verb: &str,
+        action: &'static str,
+        description: String,
+        groups: &[&[Parameter]],
+    ) -> Operation {
+        let mut parameters = vec![p::PRETTY];
+        if self.namespaced() {
+            p::insert(&mut parameters, p::NAMESPACE);
+        }
+        for parameter in groups.iter().copied().flatten() {
+            p::insert(&mut parameters, *parameter);
+        }
+        Operation {
+            method,
+            id: self.id(verb, ""),
+            tag: self.place.tag.clone(),
+            description,
+            action: Some(action),
+            kind: Some(Gvk {
+                group: self.served.group,
+                version: self.served.version,
+                kind: self.kind.name,
+            }),
+            parameters,
+            body: Body::None,
+            answer: self.served.type_name.to_owned(),
+            codes: &[200],
+            streams: false,
+        }
+    }
+
+    fn id(&self, verb: &str, before: &str) -> String {
+        let scope = if self.namespaced() { "Namespaced" } else { "" };
+        format!("{verb}{}{before}{scope}{}", self.place.title, self.kind.name)
+    }
+
+    fn list_type(&self) -> String {
+        format!("{}List", self.served.type_name)
+    }
+
+    fn namespaced(&self) -> bool {
+        self.kind.scope == Scope::Namespaced
+    }
+
+    fn collection_path(&self) -> String {
+        let namespace = if self.namespaced() { "/namespaces/{namespace}" } else { "" };
+        format!("{}{namespace}/{}", self.place.base, self.kind.plural)
+    }
+}
+
+/// `rbac.authorization.k8s.io` is `RbacAuthorization`.
+fn camel(group: &str) -> String {
+    group.trim_end_matches(".k8s.io").split('.').map(upper_first).collect()
+}
+
+fn upper_first(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|c| c.to_ascii_uppercase()).into_iter().chain(chars).collect()
+}
+
+fn lower_first(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|c| c.to_ascii_lowercase()).into_iter().chain(chars).collect()
+}

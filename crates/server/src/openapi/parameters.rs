@@ -1,0 +1,89 @@
+//! The parameters of requests.
+
+/// One parameter, of the path or of the query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// `labelSelector`.
+    pub name: &'static str,
+    /// Whether it is a part of the path, and so required.
+    pub in_path: bool,
+    /// `string`, `integer` or `boolean`.
+    pub kind: &'static str,
+    /// What it is for.
+    pub description: &'static str,
+}
+
+/// Puts a parameter in its place by name.
+pub fn insert(parameters: &mut Vec<Parameter>, parameter: Parameter) {
+    if let Err(at) = parameters.binary_search_by_key(&parameter.name, |p| p.name) {
+        parameters.insert(at, parameter);
+    }
+}
+
+/// Of everything that names one object.
+pub const NAME: Parameter =
+    Parameter { name: "name", in_path: true, kind: "string", description: "The object's name." };
+
+/// Of everything in a namespace.
+pub const NAMESPACE: Parameter = Parameter {
+    name: "namespace",
+    in_path: true,
+    kind: "string",
+    description: "The object's namespace.",
+};
+
+/// Of everything.
+pub const PRETTY: Parameter = query("pretty", "string", "If true, the answer is indented.");
+
+/// Of everything that selects objects.
+pub const LIST: &[Parameter] = &[
+    query("continue", "string", "Where to go on, as the previous page of the list said."),
+    query("fieldSelector", "string", "Only objects with these field values."),
+    query("labelSelector", "string", "Only objects with these labels."),
+    query("limit", "integer", "The number of objects on a page."),
+    query("resourceVersion", "string", "The version of the data that is asked for."),
+    query("resourceVersionMatch", "string", "Exact or NotOlderThan: how to read resourceVersion."),
+    query("sendInitialEvents", "boolean", "Whether a watch begins with the objects there are."),
+    query("shardSelector", "string", "Only objects of a part of the range of hashes."),
+    query("timeoutSeconds", "integer", "When to end, whether done or not."),
+];
+
+/// Of everything that can be watched.
+pub const WATCH: &[Parameter] = &[
+    query("allowWatchBookmarks", "boolean", "Whether a watch may send bookmarks."),
+    query("watch", "boolean", "Whether to stream changes instead of listing."),
+];
+
+/// Of everything that writes an object.
+pub const WRITE: &[Parameter] = &[
+    DRY_RUN,
+    query("fieldManager", "string", "The name under which the fields written are owned."),
+    query("fieldValidation", "string", "Ignore, Warn or Strict: what to do about unknown fields."),
+];
+
+/// Of patches.
+pub const FORCE: &[Parameter] =
+    &[query("force", "boolean", "Whether an applied patch takes fields from other owners.")];
+
+/// Of everything that deletes.
+pub const DELETE: &[Parameter] = &[
+    DRY_RUN,
+    query("gracePeriodSeconds", "integer", "How long to wait before the object is gone."),
+    query(
+        "ignoreStoreReadErrorWithClusterBreakingPotential",
+        "boolean",
+        "Whether to delete an object that cannot be read.",
+    ),
+    query("orphanDependents", "boolean", "Deprecated: use propagationPolicy."),
+    query(
+        "propagationPolicy",
+        "string",
+        "Orphan, Background or Foreground: the fate of dependents.",
+    ),
+];
+
+const DRY_RUN: Parameter = query("dryRun", "string", "All: check everything and store nothing.");
+
+const fn query(name: &'static str, kind: &'static str, description: &'static str) -> Parameter {
+    Parameter { name, in_path: false, kind, description }
+}

@@ -1,0 +1,166 @@
+//! A plain HTTPS client: one connection is one value, nothing is retried.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::{Method, Request, Response};
+use hyper_util::rt::TokioIo;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// Any failure of a connection; a killed server makes all kinds of them.
+pub type Broken = Box<dyn std::error::Error + Send + Sync>;
+
+/// How to reach a server, and as whom.
+#[derive(Clone)]
+pub struct Http {
+    address: SocketAddr,
+    connector: TlsConnector,
+    authorization: Arc<str>,
+}
+
+impl Http {
+    pub fn new(address: SocketAddr, ca: &Path, token: &str) -> Self {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_file_iter(ca).unwrap() {
+            roots.add(certificate.unwrap()).unwrap();
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Self {
+            address,
+            connector: TlsConnector::from(Arc::new(config)),
+            authorization: format!("Bearer {token}").into(),
+        }
+    }
+
+    /// TLS and nothing above it.
+    pub async fn tls(&self) -> Result<TlsStream<TcpStream>, Broken> {
+        let stream = TcpStream::connect(self.address).await?;
+        stream.set_nodelay(true)?;
+        let name = ServerName::from(self.address.ip());
+        Ok(self.connector.connect(name, stream).await?)
+    }
+
+    pub async fn connect(&self) -> Result<Connection, Broken> {
+        let (sender, connection) = http1::handshake(TokioIo::new(self.tls().await?)).await?;
+        tokio::spawn(connection);
+        Ok(Connection {
+            sender,
+            host: self.address.to_string(),
+            authorization: self.authorization.clone(),
+        })
+    }
+
+    /// One request on a connection of its own, that must be answered.
+    pub async fn ask(&self, method: Method, path: &str, body: Value) -> (u16, Value) {
+        let mut connection = self.connect().await.unwrap();
+        connection.ask(method, path, &body).await.unwrap()
+    }
+
+    /// A watch on a connection of its own; `Err` holds the status of a refusal.
+    pub async fn watch(&self, path: &str) -> Result<Result<Events, u16>, Broken> {
+        let mut connection = self.connect().await?;
+        let response = connection.start(Method::GET, path, "", Bytes::new()).await?;
+        if response.status() != 200 {
+            return Ok(Err(response.status().as_u16()));
+        }
+        Ok(Ok(Events { body: response.into_body(), read: BytesMut::new() }))
+    }
+}
+
+pub struct Connection {
+    sender: http1::SendRequest<Full<Bytes>>,
+    host: String,
+    authorization: Arc<str>,
+}
+
+impl Connection {
+    async fn start(
+        &mut self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: Bytes,
+    ) -> Result<Response<Incoming>, Broken> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", &self.host)
+            .header("authorization", &*self.authorization);
+        if !content_type.is_empty() {
+            request = request.header("content-type", content_type);
+        }
+        self.sender.ready().await?;
+        Ok(self.sender.send_request(request.body(Full::new(body))?).await?)
+    }
+
+    /// A request with a JSON body (none when it is null) and a JSON answer.
+    pub async fn ask(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: &Value,
+    ) -> Result<(u16, Value), Broken> {
+        let (content_type, body) = if body.is_null() {
+            ("", Bytes::new())
+        } else {
+            ("application/json", body.to_string().into())
+        };
+        self.send(method, path, content_type, body).await
+    }
+
+    /// A request with any body and a JSON answer; other text is a string.
+    pub async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: Bytes,
+    ) -> Result<(u16, Value), Broken> {
+        let response = self.start(method, path, content_type, body).await?;
+        let status = response.status().as_u16();
+        let answer = response.into_body().collect().await?.to_bytes();
+        let answer = serde_json::from_slice(&answer)
+            .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&answer).into_owned()));
+        Ok((status, answer))
+    }
+}
+
+/// The events of a watch, one per line.
+pub struct Events {
+    body: Incoming,
+    read: BytesMut,
+}
+
+impl Events {
+    /// The next event; `None` when the server ended the watch in good order.
+    pub async fn next(&mut self) -> Result<Option<Value>, Broken> {
+        loop {
+            if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
+                let line = self.read.split_to(end + 1);
+                return Ok(Some(serde_json::from_slice(&line)?));
+            }
+            let Some(frame) = self.body.frame().await else {
+                return Ok(None);
+            };
+            if let Ok(data) = frame?.into_data() {
+                self.read.extend_from_slice(&data);
+            }
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The built binary as a process, driven by real clients over real sockets.
+//!
+//! `cargo xtask test` installs the clients and says where they are in `WINDLASS_KUBECTL` and
+//! `WINDLASS_PYTHON`; without it they are looked for on `PATH`. A missing client fails its tests.
+
+mod bad_input;
+mod http;
+mod kill;
+mod kube;
+mod kubectl;
+mod lifecycle;
+mod python;
+mod server;

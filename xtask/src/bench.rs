@@ -1,0 +1,138 @@
+//! `cargo xtask bench`: what the release binary does on this machine, in one table.
+//!
+//! The server is a process of its own, so its memory and CPU are its own; this process is the
+//! load. Both share the machine, as the reference figures' server and load did. Every group of
+//! rows is one file under `bench/` with one `measure`, listed in [`GROUPS`].
+
+mod client;
+mod floor;
+mod rates;
+mod server;
+mod startup;
+mod table;
+mod watchers;
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::tools::succeed;
+use table::Table;
+
+/// What to measure.
+#[derive(clap::Args, Clone)]
+pub struct Args {
+    /// Shorter phases and fewer watchers: a smoke test, not a measurement.
+    #[arg(long)]
+    quick: bool,
+    /// Only this group of rows: floor, startup, rates or watchers.
+    #[arg(long)]
+    only: Option<String>,
+    /// One round of this many watchers of the small object, instead of the standard three.
+    #[arg(long)]
+    watchers: Option<usize>,
+    /// The server binary to measure; set when this program runs itself as a release build.
+    #[arg(long, hide = true)]
+    server: Option<PathBuf>,
+}
+
+/// What every group gets.
+struct Bench {
+    args: Args,
+    /// The server binary.
+    binary: PathBuf,
+    /// Where data directories go: on the disk that holds the build.
+    scratch: PathBuf,
+}
+
+impl Bench {
+    /// How long a phase of steady load lasts.
+    fn phase(&self) -> Duration {
+        Duration::from_millis(if self.args.quick { 500 } else { 3_000 })
+    }
+}
+
+type Measure =
+    for<'a> fn(&'a Bench, &'a mut Table) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
+
+/// The groups of rows, in the order of the table.
+const GROUPS: &[(&str, Measure)] = &[
+    ("floor", |bench, table| Box::pin(floor::measure(bench, table))),
+    ("startup", |bench, table| Box::pin(startup::measure(bench, table))),
+    ("rates", |bench, table| Box::pin(rates::measure(bench, table))),
+    ("watchers", |bench, table| Box::pin(watchers::measure(bench, table))),
+];
+
+/// Build both sides as release, then measure.
+pub fn run(root: &Path, args: &Args) -> Result<()> {
+    if let Some(only) = &args.only
+        && !GROUPS.iter().any(|(name, _)| name == only)
+    {
+        let names: Vec<&str> = GROUPS.iter().map(|(name, _)| *name).collect();
+        bail!("no group {only:?}; there are {}", names.join(", "));
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| root.join("target"), |dir| root.join(dir));
+    match &args.server {
+        Some(binary) => drive(args, binary, &target),
+        None => build_and_rerun(root, args, &target),
+    }
+}
+
+/// The load must be a release build too, or it would be what is measured.
+fn build_and_rerun(root: &Path, args: &Args, target: &Path) -> Result<()> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    succeed(Command::new(cargo).current_dir(root).args([
+        "build",
+        "--release",
+        "--package",
+        "windlass",
+        "--package",
+        "xtask",
+    ]))?;
+    let release = target.join("release");
+    let mut again = Command::new(release.join("xtask"));
+    again.arg("bench").arg("--server").arg(release.join("windlass"));
+    if args.quick {
+        again.arg("--quick");
+    }
+    if let Some(only) = &args.only {
+        again.args(["--only", only]);
+    }
+    if let Some(watchers) = args.watchers {
+        again.args(["--watchers", &watchers.to_string()]);
+    }
+    let status = again.status().context("cannot run the release driver")?;
+    if !status.success() {
+        bail!("the driver ended with {status}");
+    }
+    Ok(())
+}
+
+fn drive(args: &Args, binary: &Path, target: &Path) -> Result<()> {
+    let scratch = tempfile::Builder::new()
+        .prefix("bench-")
+        .tempdir_in(target)
+        .context("no scratch directory in the target directory")?;
+    let bench = Bench {
+        args: args.clone(),
+        binary: binary.to_path_buf(),
+        scratch: scratch.path().to_path_buf(),
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let mut table = Table::new();
+    for (name, measure) in GROUPS {
+        if args.only.as_deref().is_none_or(|only| only == *name) {
+            eprintln!("bench: {name}");
+            runtime
+                .block_on(measure(&bench, &mut table))
+                .with_context(|| format!("group {name}"))?;
+        }
+    }
+    table.print();
+    table.save(&target.join("bench.json"))
+}

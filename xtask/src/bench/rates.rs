@@ -1,0 +1,237 @@
+//! Requests per second with sixteen clients, each on a connection of its own.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use hyper::Method;
+use tokio::task::JoinSet;
+
+use super::Bench;
+use super::client::{Client, Connection, Protocol};
+use super::server::Server;
+use super::table::{Row, Spread, Table};
+
+/// Where the objects go that a group makes.
+pub const NAMESPACE: &str = "bench";
+
+/// A namespace that holds exactly as many objects as a list is to return.
+const LISTED: &str = "bench-listed";
+
+const CLIENTS: usize = 16;
+
+/// Measure every verb in turn on one server.
+pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
+    let server = Server::start(bench, &bench.scratch.join("rates")).await?;
+    fill(&server, LISTED, 100, 1_024).await?;
+    fill(&server, NAMESPACE, 0, 1_024).await?;
+    let client = &server.client;
+    let lasts = bench.phase();
+
+    let created = phase(client, Protocol::Http1, Op::Create, &[usize::MAX; CLIENTS], lasts).await?;
+    let made = created.done.clone();
+    table.add(created.row("create, 1 KiB ConfigMap")?.reference(900.0));
+    let got = phase(client, Protocol::Http1, Op::Get, &made, lasts).await?;
+    table.add(got.row("get")?.reference(2_200.0));
+    let got = phase(client, Protocol::Http2, Op::Get, &made, lasts).await?;
+    table.add(got.row("get over HTTP/2")?.reference(2_200.0));
+    let updated = phase(client, Protocol::Http1, Op::GetUpdate, &made, lasts).await?;
+    table.add(updated.row("get and update, pairs")?.reference(530.0));
+    let listed = phase(client, Protocol::Http1, Op::List, &made, lasts).await?;
+    table.add(listed.row("list of 100")?.reference(520.0));
+    let deleted = phase(client, Protocol::Http1, Op::Delete, &made, lasts).await?;
+    table.add(deleted.row("delete")?.reference(820.0));
+    server.stop().await
+}
+
+/// Make a namespace with this many ConfigMaps of this size in it.
+pub async fn fill(server: &Server, namespace: &str, count: usize, size: usize) -> Result<()> {
+    let mut connection = server.client.connect(Protocol::Http1).await?;
+    let body =
+        format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{namespace}"}}}}"#);
+    connection.expect(Method::POST, "/api/v1/namespaces", body.into()).await?;
+    let mut workers = JoinSet::new();
+    for worker in 0..CLIENTS {
+        let client = server.client.clone();
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+        workers.spawn(async move {
+            let mut connection = client.connect(Protocol::Http1).await?;
+            for number in (worker..count).step_by(CLIENTS) {
+                let body = config_map(&format!("filled-{number}"), size, 0);
+                connection.expect(Method::POST, &path, body).await?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    while let Some(worker) = workers.join_next().await {
+        worker??;
+    }
+    Ok(())
+}
+
+/// A ConfigMap with a payload of a size and a counter of fixed width.
+pub fn config_map(name: &str, size: usize, count: u64) -> Bytes {
+    // Not one letter repeated: it should compress and hash like text.
+    let alphabet = b"abcdefghijklmnopqrstuvwxyz0123456789";
+    let payload: String = (0..size)
+        .map(|index| char::from(alphabet[(index * 7 + index / 31) % alphabet.len()]))
+        .collect();
+    format!(
+        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}},"data":{{"count":"{count:012}","payload":"{payload}"}}}}"#
+    )
+    .into()
+}
+
+/// What a client does over and over.
+#[derive(Clone, Copy)]
+enum Op {
+    Create,
+    Get,
+    GetUpdate,
+    List,
+    Delete,
+}
+
+impl Op {
+    async fn perform(
+        self,
+        connection: &mut Connection,
+        name: &str,
+        prepared: &Bytes,
+    ) -> Result<()> {
+        let objects = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
+        let object = format!("{objects}/{name}");
+        let none = Bytes::new();
+        match self {
+            Self::Create => {
+                let body = renamed(prepared, name);
+                connection.expect(Method::POST, &objects, body).await?;
+            }
+            Self::Get => {
+                connection.expect(Method::GET, &object, none).await?;
+            }
+            Self::GetUpdate => {
+                let current = connection.expect(Method::GET, &object, none).await?;
+                let next = counted_up(&current)?;
+                connection.expect(Method::PUT, &object, next).await?;
+            }
+            Self::List => {
+                let path = format!("/api/v1/namespaces/{LISTED}/configmaps");
+                connection.expect(Method::GET, &path, none).await?;
+            }
+            Self::Delete => {
+                connection.expect(Method::DELETE, &object, none).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The prepared body under another name; no JSON is parsed or printed in the timed loop.
+fn renamed(prepared: &Bytes, name: &str) -> Bytes {
+    const PLACE: &[u8] = b"NAME";
+    let at = position(prepared, PLACE).unwrap_or(0);
+    let mut body = Vec::with_capacity(prepared.len() + name.len());
+    body.extend_from_slice(&prepared[..at]);
+    body.extend_from_slice(name.as_bytes());
+    body.extend_from_slice(&prepared[at + PLACE.len()..]);
+    body.into()
+}
+
+/// The object as it was read, with its counter one higher.
+fn counted_up(object: &Bytes) -> Result<Bytes> {
+    const BEFORE: &[u8] = b"\"count\":\"";
+    let at = position(object, BEFORE).context("the answer has no counter")? + BEFORE.len();
+    let mut next = object.to_vec();
+    let Some(digits) = next.get_mut(at..at + 12) else {
+        bail!("the counter is cut off");
+    };
+    let count: u64 = std::str::from_utf8(digits)?.parse()?;
+    digits.copy_from_slice(format!("{:012}", count + 1).as_bytes());
+    Ok(next.into())
+}
+
+fn position(bytes: &[u8], part: &[u8]) -> Option<usize> {
+    bytes.windows(part.len()).position(|window| window == part)
+}
+
+/// What a phase did.
+struct Done {
+    took: Duration,
+    samples: Vec<Duration>,
+    /// Operations by worker.
+    done: Vec<usize>,
+}
+
+impl Done {
+    fn row(self, name: &str) -> Result<Row> {
+        let rate = self.samples.len() as f64 / self.took.as_secs_f64();
+        let spread = Spread::of(self.samples)?;
+        Ok(Row::higher(name, rate, "/s").note(format!(
+            "{CLIENTS} clients, p50 {:.2} ms, p99 {:.2} ms",
+            spread.millis(0.5),
+            spread.millis(0.99)
+        )))
+    }
+}
+
+/// Let every client repeat an operation on objects of its own until the time is over, or, where
+/// an operation uses its objects up, until they are.
+async fn phase(
+    client: &Client,
+    protocol: Protocol,
+    op: Op,
+    objects: &[usize],
+    lasts: Duration,
+) -> Result<Done> {
+    let mut connections = Vec::new();
+    for _ in objects {
+        connections.push(client.connect(protocol).await?);
+    }
+    let prepared = config_map("NAME", 1_024, 0);
+    let started = Instant::now();
+    let mut workers = JoinSet::new();
+    for (worker, mut connection) in connections.into_iter().enumerate() {
+        let objects = objects[worker];
+        let prepared = prepared.clone();
+        workers.spawn(async move {
+            let mut samples = Vec::new();
+            while started.elapsed() < lasts {
+                let number = samples.len();
+                if matches!(op, Op::Delete) && number == objects {
+                    break;
+                }
+                let name = format!("made-{worker}-{}", number % objects.max(1));
+                let began = Instant::now();
+                op.perform(&mut connection, &name, &prepared).await?;
+                samples.push(began.elapsed());
+            }
+            anyhow::Ok((worker, samples))
+        });
+    }
+    let mut done = vec![0; objects.len()];
+    let mut all = Vec::new();
+    while let Some(worker) = workers.join_next().await {
+        let (worker, samples) = worker??;
+        done[worker] = samples.len();
+        all.extend(samples);
+    }
+    Ok(Done { took: started.elapsed(), samples: all, done })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_are_edited_without_parsing() {
+        let body = renamed(&config_map("NAME", 16, 8), "made-1-2");
+        assert!(body.starts_with(
+            br#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"made-1-2"}"#
+        ));
+        let next = counted_up(&body).unwrap();
+        assert!(position(&next, br#""count":"000000000009""#).is_some());
+        assert!(counted_up(&Bytes::from_static(b"{}")).is_err());
+        assert!(counted_up(&Bytes::from_static(b"\"count\":\"1")).is_err());
+    }
+}

@@ -1,0 +1,124 @@
+//! The server under measurement: a child process, watched through `/proc`.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use hyper::Method;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use super::Bench;
+use super::client::{Client, Protocol};
+
+/// What the load authenticates with.
+const TOKEN: &str = "bench-token";
+
+/// Longer than any healthy start or stop.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running server. Dropping it kills it.
+pub struct Server {
+    child: Child,
+    pid: u32,
+    /// From exec to the line that says it is ready.
+    pub ready_after: Duration,
+    /// How to talk to it.
+    pub client: Client,
+}
+
+impl Server {
+    /// Start on a directory, which may hold data of an earlier run.
+    pub async fn start(bench: &Bench, data: &Path) -> Result<Self> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+        let tokens = bench.scratch.join("tokens.csv");
+        fs::write(&tokens, format!("{TOKEN},bench,bench,\"system:masters\"\n"))?;
+        let log = fs::File::create(bench.scratch.join("server.log"))?;
+        let mut command = Command::new(&bench.binary);
+        command
+            .arg("up")
+            .arg("--data-dir")
+            .arg(data)
+            .arg("--listen")
+            .arg(address.to_string())
+            .arg("--token-auth-file")
+            .arg(&tokens)
+            .arg("--no-node")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .kill_on_drop(true);
+        let started = Instant::now();
+        let mut child =
+            command.spawn().with_context(|| format!("cannot start {}", bench.binary.display()))?;
+        let Some(stdout) = child.stdout.take() else {
+            bail!("the server's output is not piped");
+        };
+        let mut lines = BufReader::new(stdout).lines();
+        let line = timeout(PATIENCE, lines.next_line())
+            .await
+            .context("the server never said it was ready")??;
+        let ready_after = started.elapsed();
+        if line.is_none() {
+            let log = fs::read_to_string(bench.scratch.join("server.log"))?;
+            bail!("the server ended before it was ready:\n{log}");
+        }
+        // Whatever it prints later must not fill the pipe.
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+
+        let pid = child.id().context("the server ended at once")?;
+        let client = Client::new(address, &data.join("pki/ca.crt"), TOKEN)?;
+        let server = Self { child, pid, ready_after, client };
+        // The line must be true.
+        let mut connection = server.client.connect(Protocol::Http1).await?;
+        connection.expect(Method::GET, "/readyz", Bytes::new()).await?;
+        Ok(server)
+    }
+
+    /// Stop as an operator does, and insist on a clean end.
+    pub async fn stop(mut self) -> Result<()> {
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        kill_process(pid.context("no such process id")?, Signal::TERM)?;
+        let status =
+            timeout(PATIENCE, self.child.wait()).await.context("the server did not stop")??;
+        ensure!(status.success(), "the server stopped with {status}");
+        Ok(())
+    }
+
+    /// Resident memory in bytes.
+    pub fn resident(&self) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid))?;
+        let kib = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .and_then(|value| value.trim().strip_suffix("kB"))
+            .and_then(|value| value.trim().parse::<u64>().ok())
+            .context("no VmRSS in /proc")?;
+        Ok(kib * 1024)
+    }
+
+    /// User and system CPU time since the start, in seconds; exact to a clock tick.
+    pub fn cpu(&self) -> Result<f64> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
+        // The command's name may hold anything; the fields start after its parenthesis. The state
+        // is the first of them, utime the twelfth.
+        let (_, fields) = stat.rsplit_once(')').context("strange /proc stat")?;
+        let ticks: u64 = fields
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .filter_map(|ticks| ticks.parse::<u64>().ok())
+            .sum();
+        Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+    }
+}
+
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}

@@ -1,0 +1,62 @@
+//! From exec to ready, and what an idle server holds in memory.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::time::sleep;
+
+use super::Bench;
+use super::rates::{NAMESPACE, fill};
+use super::server::Server;
+use super::table::{Row, Spread, Table};
+
+/// A start is short, so a single one says little.
+const STARTS: usize = 5;
+
+const MIB: f64 = (1 << 20) as f64;
+
+/// Measure starts on a fresh directory and on a full one.
+pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
+    let mut fresh = Vec::new();
+    for attempt in 0..STARTS {
+        let server = Server::start(bench, &bench.scratch.join(format!("fresh-{attempt}"))).await?;
+        fresh.push(server.ready_after);
+        server.stop().await?;
+    }
+    table.add(start_row("start to ready, fresh directory", fresh)?.reference(4_000.0));
+
+    let data = bench.scratch.join("full");
+    let server = Server::start(bench, &data).await?;
+    settle().await;
+    let idle = server.resident()? as f64 / MIB;
+    table.add(Row::lower("idle memory", idle, "MiB").reference(315.0));
+
+    let objects = if bench.args.quick { 1_000 } else { 10_000 };
+    fill(&server, NAMESPACE, objects, 1_024).await?;
+    server.stop().await?;
+    let mut restarts = Vec::new();
+    let mut holding = 0.0;
+    for attempt in 0..STARTS {
+        let server = Server::start(bench, &data).await?;
+        restarts.push(server.ready_after);
+        if attempt == 0 {
+            settle().await;
+            holding = server.resident()? as f64 / MIB;
+        }
+        server.stop().await?;
+    }
+    table.add(start_row(format!("start to ready, {objects} objects of 1 KiB"), restarts)?);
+    table.add(Row::lower(format!("idle memory, {objects} objects of 1 KiB"), holding, "MiB"));
+    Ok(())
+}
+
+fn start_row(name: impl Into<String>, samples: Vec<Duration>) -> Result<Row> {
+    let spread = Spread::of(samples)?;
+    Ok(Row::lower(name, spread.millis(0.5), "ms")
+        .note(format!("median of {STARTS}, max {:.0} ms", spread.millis(1.0))))
+}
+
+/// Idle is what it holds when nothing has happened for a while; time is what is measured here.
+async fn settle() {
+    sleep(Duration::from_secs(2)).await;
+}

@@ -1,0 +1,234 @@
+//! Many watchers of one kind, each on a connection of its own: how long an update takes to reach
+//! the last one, and what each costs the server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::Method;
+use hyper::body::Incoming;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::Bench;
+use super::client::{Client, Connection, Protocol};
+use super::rates::{NAMESPACE, config_map, fill};
+use super::server::Server;
+use super::table::{Row, Spread, Table};
+
+/// A bundle of five certificates, about.
+const SMALL: usize = 3_500;
+
+/// A bundle of 140 certificates.
+const LARGE: usize = 90 * 1_024;
+
+/// Connections being set up at the same time: enough to keep both sides busy, few enough that
+/// none waits long in the listen queue.
+const SETUPS: usize = 64;
+
+/// One arrangement.
+struct Crowd {
+    watchers: usize,
+    size: usize,
+    /// Milliseconds from update to last; KiB per watcher; CPU seconds per update.
+    reference: [Option<f64>; 3],
+}
+
+/// Measure every arrangement, each on a fresh server.
+pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
+    let crowd = |watchers, size, reference| Crowd { watchers, size, reference };
+    let crowds = if let Some(watchers) = bench.args.watchers {
+        vec![crowd(watchers, SMALL, [None; 3])]
+    } else if bench.args.quick {
+        vec![crowd(200, SMALL, [None; 3]), crowd(50, LARGE, [None; 3])]
+    } else {
+        vec![
+            crowd(5_000, SMALL, [Some(147.0), Some(70.0), Some(0.17)]),
+            crowd(2_000, LARGE, [Some(347.0), None, None]),
+            crowd(9_000, SMALL, [Some(283.0), None, None]),
+        ]
+    };
+    for crowd in crowds {
+        measure_crowd(bench, table, &crowd).await?;
+    }
+    Ok(())
+}
+
+async fn measure_crowd(bench: &Bench, table: &mut Table, crowd: &Crowd) -> Result<()> {
+    let count = crowd.watchers;
+    raise_file_limit(count as u64 + 256)?;
+    let title = format!("{count} watchers, {:.1} KiB", crowd.size as f64 / 1_024.0);
+    let data = bench.scratch.join(format!("watchers-{count}-{}", crowd.size));
+    let server = Server::start(bench, &data).await?;
+    fill(&server, NAMESPACE, 0, 0).await?;
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
+    let mut updater = server.client.connect(Protocol::Http1).await?;
+    let mut version = String::new();
+    // The first updates warm what the server sets up once, so that it is not counted per watcher.
+    for round in 0..5 {
+        let body = config_map("watched", crowd.size, round);
+        let answer = if round == 0 {
+            updater.expect(Method::POST, &path, body).await?
+        } else {
+            updater.expect(Method::PUT, &format!("{path}/watched"), body).await?
+        };
+        version = resource_version(&answer)?;
+    }
+    sleep(Duration::from_millis(500)).await;
+    let before = server.resident()?;
+
+    let (told, mut all_told) = mpsc::unbounded_channel();
+    let connected = Instant::now();
+    let streams =
+        connect(&server.client, count, &format!("{path}?watch=true&resourceVersion={version}"))
+            .await?;
+    let connecting = connected.elapsed();
+    let arrived = Arc::new(AtomicUsize::new(0));
+    let mut readers = JoinSet::new();
+    for stream in streams {
+        readers.spawn(read(stream, arrived.clone(), count, told.clone()));
+    }
+    sleep(Duration::from_secs(1)).await;
+    let idle = server.resident()?;
+
+    let rounds = if bench.args.quick { 3 } else { 11 };
+    let cpu_before = server.cpu()?;
+    let mut samples = Vec::new();
+    for round in 0..rounds {
+        let body = config_map("watched", crowd.size, 100 + round);
+        let took =
+            tell(&mut updater, &format!("{path}/watched"), body, &mut all_told, &mut readers).await;
+        samples.push(took.with_context(|| {
+            format!("round {round}: {} events arrived in all", arrived.load(Ordering::SeqCst))
+        })?);
+    }
+    let cpu = (server.cpu()? - cpu_before) / rounds as f64;
+    let after = server.resident()?;
+
+    let [time, memory, seconds] = crowd.reference;
+    let per_watcher =
+        |resident: u64| resident.saturating_sub(before) as f64 / 1_024.0 / count as f64;
+    let spread = Spread::of(samples)?;
+    let row = Row::lower(format!("{title}: update to last told"), spread.millis(0.5), "ms").note(
+        format!(
+            "median of {rounds}, max {:.0} ms; connected in {:.1} s",
+            spread.millis(1.0),
+            connecting.as_secs_f64()
+        ),
+    );
+    table.add(referenced(row, time));
+    let row = Row::lower(format!("{title}: memory each"), per_watcher(after), "KiB")
+        .note(format!("after {rounds} updates; {:.1} KiB before the first", per_watcher(idle)));
+    table.add(referenced(row, memory));
+    let row = Row::lower(format!("{title}: server CPU per update"), cpu, "s");
+    table.add(referenced(row, seconds));
+    readers.shutdown().await;
+    drop(server);
+    Ok(())
+}
+
+fn referenced(row: Row, reference: Option<f64>) -> Row {
+    match reference {
+        Some(value) => row.reference(value),
+        None => row,
+    }
+}
+
+/// Update once and wait until everybody has the whole event.
+async fn tell(
+    updater: &mut Connection,
+    path: &str,
+    body: Bytes,
+    all_told: &mut mpsc::UnboundedReceiver<Instant>,
+    readers: &mut JoinSet<Result<()>>,
+) -> Result<Duration> {
+    let sent = Instant::now();
+    updater.expect(Method::PUT, path, body).await?;
+    tokio::select! {
+        last = timeout(Duration::from_secs(30), all_told.recv()) => {
+            let last = last.context("not everybody was told within 30 s")?;
+            Ok(last.context("nobody is left")?.duration_since(sent))
+        }
+        Some(ended) = readers.join_next() => {
+            ended??;
+            bail!("a watch ended");
+        }
+    }
+}
+
+/// Open all the watches, some at a time.
+async fn connect(client: &Client, count: usize, path: &str) -> Result<Vec<Incoming>> {
+    let places = Arc::new(Semaphore::new(SETUPS));
+    let path: Arc<str> = path.into();
+    let mut setups = JoinSet::new();
+    for _ in 0..count {
+        let (client, path, places) = (client.clone(), path.clone(), places.clone());
+        setups.spawn(async move {
+            let _place = places.acquire().await?;
+            let mut connection = client.connect(Protocol::Http1).await?;
+            let response = connection.start(Method::GET, &path, Bytes::new()).await?;
+            ensure!(response.status().is_success(), "watch: {}", response.status());
+            Ok(response.into_body())
+        });
+    }
+    let mut streams = Vec::with_capacity(count);
+    while let Some(stream) = setups.join_next().await {
+        streams.push(stream??);
+        if streams.len() % 1_000 == 0 {
+            eprintln!("bench:   {} of {count} watchers", streams.len());
+        }
+    }
+    Ok(streams)
+}
+
+/// Read one watch. Encoded JSON holds no line feed, so each one ends an event.
+async fn read(
+    mut stream: Incoming,
+    arrived: Arc<AtomicUsize>,
+    watchers: usize,
+    told: mpsc::UnboundedSender<Instant>,
+) -> Result<()> {
+    while let Some(frame) = stream.frame().await {
+        let Ok(data) = frame?.into_data() else {
+            continue;
+        };
+        for _ in data.iter().filter(|byte| **byte == b'\n') {
+            // Rounds follow each other, so a multiple of the crowd is everybody.
+            if (arrived.fetch_add(1, Ordering::SeqCst) + 1) % watchers == 0 {
+                told.send(Instant::now()).ok();
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Both processes need a file per connection; the server inherits what is set here.
+fn raise_file_limit(wanted: u64) -> Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return Ok(());
+    }
+    if let Some(maximum) = limit.maximum
+        && maximum < wanted
+    {
+        bail!(
+            "{wanted} open files are needed and at most {maximum} are allowed: raise `ulimit -Hn`, or use --watchers"
+        );
+    }
+    setrlimit(
+        Resource::Nofile,
+        Rlimit { current: limit.maximum.or(Some(wanted)), maximum: limit.maximum },
+    )?;
+    Ok(())
+}
+
+fn resource_version(object: &[u8]) -> Result<String> {
+    let object: serde_json::Value = serde_json::from_slice(object)?;
+    let version = object["metadata"]["resourceVersion"].as_str();
+    Ok(version.context("the answer has no resourceVersion")?.to_owned())
+}

@@ -1,0 +1,84 @@
+//! The README's commands: each must name something that exists.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+use clap::CommandFactory;
+
+use crate::Chore;
+
+/// Check every command in the README's code blocks.
+///
+/// `windlass …` commands are asked of the built binary, where there is one.
+pub fn check(root: &Path, findings: &mut Vec<String>) -> Result<()> {
+    let Ok(readme) = fs::read_to_string(root.join("README.md")) else {
+        findings.push("README.md: there is none".to_owned());
+        return Ok(());
+    };
+    let binary = root.join("target/debug/windlass");
+    for command in commands(&readme) {
+        let known = match &command {
+            Named::Chore(name) => Chore::command().find_subcommand(name).is_some(),
+            Named::Windlass(name) => {
+                !binary.exists()
+                    || Command::new(&binary).args([name, "--help"]).output()?.status.success()
+            }
+        };
+        if !known {
+            findings.push(format!("README.md: {command:?} does not exist"));
+        }
+    }
+    Ok(())
+}
+
+/// A command of ours.
+#[derive(Debug, PartialEq)]
+enum Named {
+    Chore(String),
+    Windlass(String),
+}
+
+fn commands(readme: &str) -> Vec<Named> {
+    let mut found = Vec::new();
+    let mut inside = false;
+    for line in readme.lines().map(str::trim) {
+        if line.starts_with("```") {
+            inside = !inside;
+            continue;
+        }
+        if !inside {
+            continue;
+        }
+        let words: Vec<&str> = line.trim_start_matches("$ ").split_whitespace().collect();
+        let name = |word: &str| {
+            word.chars().all(|c| c.is_ascii_lowercase() || c == '-').then(|| word.to_owned())
+        };
+        match words.as_slice() {
+            ["cargo", "xtask", chore, ..] => found.extend(name(chore).map(Named::Chore)),
+            ["cargo", "run", "--release", "--", command, ..] | ["windlass", command, ..] => {
+                found.extend(name(command).map(Named::Windlass));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_read_from_code_blocks_only() {
+        let readme = "cargo xtask nothing\n```sh\n$ cargo xtask test --long\nwindlass up --no-node # x\ncargo run --release -- up\nwindlass issue | csr\n```\n";
+        let expected = [
+            Named::Chore("test".to_owned()),
+            Named::Windlass("up".to_owned()),
+            Named::Windlass("up".to_owned()),
+            Named::Windlass("issue".to_owned()),
+        ];
+        assert_eq!(commands(readme), expected);
+    }
+}
