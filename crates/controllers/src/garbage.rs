@@ -135,10 +135,8 @@ async fn watch_all(collector: Arc<Collector>) {
         }
         tokio::select! {
             changed = changes.changed() => if changed.is_err() { return },
-            // A watch ends only when it panics or was ended here.
-            Some(Err(error)) = watches.join_next() => {
-                assert!(!error.is_panic(), "a watch of the garbage collector panicked");
-            }
+            // A watch that was not ended here has panicked; the loop starts anew.
+            Some(Err(error)) = watches.join_next() => if error.is_panic() { return },
         }
     }
 }

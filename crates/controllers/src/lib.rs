@@ -55,7 +55,7 @@ pub async fn run(client: Client, mut shutdown: watch::Receiver<bool>) {
 /// How long a loop that broke down rests before it starts anew.
 const RESTART: Duration = Duration::from_secs(1);
 
-/// Starts a loop again when it ends, which only a panic in it can bring about.
+/// Starts a loop again when it ends, which only a panic in it brings about.
 async fn supervise<F, L>(name: &'static str, start: F)
 where
     F: Fn() -> L,
@@ -64,9 +64,8 @@ where
     loop {
         let mut task = JoinSet::new();
         task.spawn(start());
-        if let Some(Err(error)) = task.join_next().await {
-            tracing::error!(controller = name, %error, "a controller broke down; starting it anew");
-        }
+        let ended = task.join_next().await;
+        tracing::error!(controller = name, ?ended, "a controller broke down; starting it anew");
         tokio::time::sleep(RESTART).await;
     }
 }

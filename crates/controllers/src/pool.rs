@@ -28,6 +28,7 @@ where
     F: Fn(K) -> R,
     R: Future<Output = anyhow::Result<Next>> + Send + 'static,
 {
+    queue.recover();
     let mut running = JoinSet::new();
     loop {
         tokio::select! {

@@ -124,6 +124,15 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         delay
     }
 
+    /// Puts the keys back that a pool was working on when it ended.
+    pub fn recover(&self) {
+        let mut state = self.lock();
+        let left: Vec<K> = state.running.drain().map(|(key, _)| key).collect();
+        for key in left {
+            state.add(key, self.counters);
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State<K>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -262,6 +271,15 @@ mod tests {
         queue.next().await;
         queue.finish("a", Ended::Again);
         queue.add("a");
+        assert_eq!(take(&queue), Some("a"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_of_a_pool_that_ended_come_again() {
+        let queue = queue();
+        queue.add("a");
+        assert_eq!(take(&queue), Some("a"));
+        queue.recover();
         assert_eq!(take(&queue), Some("a"));
     }
 

@@ -52,6 +52,7 @@ impl World {
                 tokens: ArcSwap::from_pointee(TokenFile::parse("").unwrap()),
             },
             tokens: None,
+            features: Default::default(),
             clock: system_clock(),
             shutdown,
             metrics: Vec::new(),
@@ -130,11 +131,16 @@ pub async fn until<K>(
     good: impl Fn(Option<&K>) -> bool,
 ) -> Option<K>
 where
-    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize + Send + 'static,
+    K: Resource<DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned
+        + Serialize
+        + Send
+        + 'static,
 {
-    let waiting = kube::runtime::wait::await_condition(api.clone(), name, |found: Option<&K>| {
-        good(found)
-    });
+    let waiting =
+        kube::runtime::wait::await_condition(api.clone(), name, |found: Option<&K>| good(found));
     match tokio::time::timeout(PATIENCE, waiting).await {
         Ok(found) => found.unwrap(),
         Err(_) => {
@@ -147,7 +153,13 @@ where
 /// Waits until an object is gone.
 pub async fn until_gone<K>(api: &Api<K>, name: &str)
 where
-    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize + Send + 'static,
+    K: Resource<DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned
+        + Serialize
+        + Send
+        + 'static,
 {
     until(api, name, "be gone", |found| found.is_none()).await;
 }

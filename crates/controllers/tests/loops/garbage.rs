@@ -18,8 +18,7 @@ async fn dependents_follow_their_owner() {
     let world = World::start().await;
     let maps: Api<ConfigMap> = world.all("default");
     let a = world.config_map(json!({"name": "a"})).await;
-    let b =
-        world.config_map(json!({"name": "b", "ownerReferences": [owner(&a, false)]})).await;
+    let b = world.config_map(json!({"name": "b", "ownerReferences": [owner(&a, false)]})).await;
     world.config_map(json!({"name": "c", "ownerReferences": [owner(&b, false)]})).await;
     world.delete_config_map("a", DeleteParams::default()).await;
     until_gone(&maps, "b").await;
@@ -53,7 +52,7 @@ async fn orphans_stay() {
     until_gone(&maps, "a").await;
     for name in ["b", "c"] {
         let map = maps.get(name).await.unwrap();
-        assert!(map.owner_references().is_empty() && map.meta().deletion_timestamp.is_none());
+        assert!(map.owner_references().is_empty() && map.metadata.deletion_timestamp.is_none());
     }
 }
 
@@ -68,7 +67,7 @@ async fn in_the_foreground_the_owner_goes_last() {
     world.config_map(json!({"name": "free", "ownerReferences": [owner(&a, false)]})).await;
     world.delete_config_map("a", DeleteParams::foreground()).await;
     until(&maps, "held", "be deleted", |held| {
-        held.is_some_and(|held| held.meta().deletion_timestamp.is_some())
+        held.is_some_and(|held| held.metadata.deletion_timestamp.is_some())
     })
     .await;
     until_gone(&maps, "free").await;
@@ -91,7 +90,7 @@ async fn a_dependent_that_does_not_block_keeps_nobody() {
     world.delete_config_map("a", DeleteParams::foreground()).await;
     until_gone(&maps, "a").await;
     until(&maps, "held", "be deleted", |held| {
-        held.is_some_and(|held| held.meta().deletion_timestamp.is_some())
+        held.is_some_and(|held| held.metadata.deletion_timestamp.is_some())
     })
     .await;
 }
@@ -131,7 +130,8 @@ async fn what_is_in_doubt_stays() {
     let world = World::start().await;
     let maps: Api<ConfigMap> = world.all("default");
     let nodes: Api<Node> = Api::all(world.client.clone());
-    let unknown = json!({"apiVersion": "example.com/v1", "kind": "Thing", "name": "t", "uid": ABSENT});
+    let unknown =
+        json!({"apiVersion": "example.com/v1", "kind": "Thing", "name": "t", "uid": ABSENT});
     world.config_map(json!({"name": "unknown", "ownerReferences": [unknown]})).await;
     let a = world.config_map(json!({"name": "a"})).await;
     let node = json!({"metadata": {"name": "node", "ownerReferences": [owner(&a, false)]}});
