@@ -1,5 +1,7 @@
 //! The controllers against the real server, in one process: they have the API and nothing else.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
 mod accounts;
 mod fixture;
 mod garbage;
