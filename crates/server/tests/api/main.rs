@@ -1,5 +1,7 @@
 //! The server in process, through its request chain: no socket, everything else real.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on fails
+
 mod apply;
 mod bad_input;
 mod conformance;
