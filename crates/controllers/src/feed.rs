@@ -39,11 +39,20 @@ pub async fn follow(
                 }
                 Err(error) => {
                     counters.watch_errors.fetch_add(1, Relaxed);
-                    let (controller, resource) = (counters.name, &resource.plural);
-                    tracing::debug!(controller, resource, %error, "a watch broke off");
+                    tell(counters.name, &resource.plural, &error);
                 }
             }
         }
+    }
+}
+
+/// Watches break off all the time and go on; one that cannot begin is worth knowing of.
+fn tell(controller: &str, resource: &str, error: &watcher::Error) {
+    match error {
+        watcher::Error::WatchFailed(_) | watcher::Error::WatchError(_) => {
+            tracing::debug!(controller, resource, %error, "a watch broke off");
+        }
+        _ => tracing::warn!(controller, resource, %error, "cannot watch; trying again"),
     }
 }
 
