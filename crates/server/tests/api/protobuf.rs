@@ -114,12 +114,12 @@ async fn seed(server: &TestServer, recording: &Value, key: &str, without: &str) 
     if let Some(Value::Object(map)) = object.pointer_mut(parent) {
         map.remove(field);
     }
-    let commit = |key: String, bytes: Vec<u8>| {
-        let write = Write { key, expect: Expect::Any, change: Change::Put(bytes.into()) };
+    let commit = |key: String, bytes: bytes::Bytes| {
+        let write = Write { key, expect: Expect::Any, change: Change::Put(bytes) };
         server.store.commit(write)
     };
     while wanted.is_some_and(|wanted| server.revision() < wanted - 1) {
-        commit("filler/filler".into(), b"x".to_vec()).await.unwrap();
+        commit("filler/filler".into(), bytes::Bytes::from_static(b"x")).await.unwrap();
     }
     let kind = object["kind"].as_str().unwrap();
     let api_version = object["apiVersion"].as_str().unwrap();
