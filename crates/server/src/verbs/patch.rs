@@ -151,6 +151,9 @@ async fn apply(call: &Call<'_>, body: &Bytes, options: &WriteOptions) -> Result<
         decode::in_normal_form(expected, lenient, decoded.duplicates, options.field_validation)?
     };
     drop_unknown(&mut value, &draft.value);
+    if let Some(convert) = call.served.convert {
+        value = (convert.to_stored)(value);
+    }
     let schema = Schema::get();
     let id = schema.lookup(call.kind.stored().type_name);
     let id = id.ok_or_else(|| Error::Internal("the kind has no schema".into()))?;
