@@ -1,14 +1,71 @@
-//! The controllers.
+//! The controllers: loops that watch a Kubernetes API and bring what they see in order.
+//!
+//! They speak to the API only through a [`kube::Client`] and do not know which server answers it.
+//! Every loop has the same shape: watches put keys into a [`queue::Queue`], a [`pool`] takes them
+//! out, and for each a short `reconcile` reads the world, asks a pure function what to do and
+//! does it.
 
+mod accounts;
+mod catalog;
+mod feed;
+mod garbage;
+mod metrics;
+mod namespaces;
+mod pool;
+mod queue;
+mod uid;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
-/// Runs every controller until `shutdown` turns true.
-pub async fn run(client: kube::Client, mut shutdown: watch::Receiver<bool>) {
-    let _ = client;
+use catalog::Catalog;
+
+pub use metrics::metrics;
+
+/// Runs every controller until `shutdown` turns true or its sender is gone; then everything ends
+/// at once.
+pub async fn run(client: Client, mut shutdown: watch::Receiver<bool>) {
+    let catalog = Arc::new(Catalog::new(client.clone()));
+    let departures = Arc::new(namespaces::Departures::new());
+    // Dropping the set ends the loops, and with them the tasks they started.
+    let mut loops = JoinSet::new();
+    loops.spawn(supervise("catalog", {
+        let catalog = catalog.clone();
+        move || catalog::keep_current(catalog.clone())
+    }));
+    loops.spawn(supervise("serviceaccount", {
+        let client = client.clone();
+        move || accounts::run(client.clone())
+    }));
+    loops.spawn(supervise("namespace", {
+        let (client, catalog, departures) = (client.clone(), catalog.clone(), departures.clone());
+        move || namespaces::run(client.clone(), catalog.clone(), departures.clone())
+    }));
+    loops.spawn(supervise("garbage-collector", move || {
+        garbage::run(client.clone(), catalog.clone(), departures.clone())
+    }));
     let _ = shutdown.wait_for(|down| *down).await;
 }
 
-/// Writes the controllers' metrics as Prometheus text.
-pub fn metrics(out: &mut String) {
-    let _ = out;
+/// How long a loop that broke down rests before it starts anew.
+const RESTART: Duration = Duration::from_secs(1);
+
+/// Starts a loop again when it ends, which only a panic in it brings about.
+async fn supervise<F, L>(name: &'static str, start: F)
+where
+    F: Fn() -> L,
+    L: Future<Output = ()> + Send + 'static,
+{
+    loop {
+        let mut task = JoinSet::new();
+        task.spawn(start());
+        let ended = task.join_next().await;
+        tracing::error!(controller = name, ?ended, "a controller broke down; starting it anew");
+        tokio::time::sleep(RESTART).await;
+    }
 }

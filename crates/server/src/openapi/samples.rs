@@ -44,6 +44,7 @@ static NAMESPACES: Kind = Kind {
     scope: Scope::Cluster,
     served: &[served("", "v1", "io.k8s.api.core.v1.Namespace")],
     subresources: &[view("status"), Subresource { name: "finalize", action: Action::Finalize }],
+    delete_collection: false,
     ..Kind::DEFAULT
 };
 

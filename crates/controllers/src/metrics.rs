@@ -1,0 +1,302 @@
+//! What the loops count, as Prometheus text, under the names client-go gives its work queues.
+//!
+//! The loops are few and known, so each has a static here and no registry is needed.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The garbage collector's counters.
+pub static GARBAGE: Counters = Counters::new("garbage_collector_attempt_to_delete");
+/// The counters of namespace deletion.
+pub static NAMESPACES: Counters = Counters::new("namespace");
+/// The counters of the default service accounts.
+pub static ACCOUNTS: Counters = Counters::new("serviceaccount");
+
+static ALL: [&Counters; 3] = [&GARBAGE, &NAMESPACES, &ACCOUNTS];
+
+/// How often the API could not be discovered.
+pub static DISCOVERY_FAILURES: AtomicU64 = AtomicU64::new(0);
+
+/// Writes the controllers' metrics as Prometheus text.
+pub fn metrics(out: &mut String) {
+    let now = Instant::now();
+    for family in FAMILIES {
+        let Family { name, kind, help, .. } = family;
+        // Writing to a string does not fail.
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for counters in ALL {
+            (family.write)(out, name, counters, now);
+        }
+    }
+    let name = "garbagecollector_controller_resources_sync_error_total";
+    let count = DISCOVERY_FAILURES.load(Relaxed);
+    let _ = writeln!(out, "# HELP {name} Failures to find out what the API serves");
+    let _ = writeln!(out, "# TYPE {name} counter\n{name} {count}");
+}
+
+struct Family {
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    write: fn(&mut String, &str, &Counters, Instant),
+}
+
+const FAMILIES: [Family; 9] = [
+    Family {
+        name: "workqueue_adds_total",
+        kind: "counter",
+        help: "Keys put into the queue",
+        write: |out, name, c, _| sample(out, name, c, c.adds.load(Relaxed)),
+    },
+    Family {
+        name: "workqueue_depth",
+        kind: "gauge",
+        help: "Keys waiting to be worked on",
+        write: |out, name, c, _| sample(out, name, c, c.depth.load(Relaxed)),
+    },
+    Family {
+        name: "workqueue_longest_running_processor_seconds",
+        kind: "gauge",
+        help: "How long the oldest work has been going on",
+        write: |out, name, c, now| sample(out, name, c, c.longest(now)),
+    },
+    Family {
+        name: "workqueue_queue_duration_seconds",
+        kind: "histogram",
+        help: "How long keys wait in the queue",
+        write: |out, name, c, _| c.waits.write(out, name, c.name),
+    },
+    Family {
+        name: "workqueue_retries_total",
+        kind: "counter",
+        help: "Keys put off to be tried again",
+        write: |out, name, c, _| sample(out, name, c, c.retries.load(Relaxed)),
+    },
+    Family {
+        name: "workqueue_unfinished_work_seconds",
+        kind: "gauge",
+        help: "How long all work that is not done has been going on, added up",
+        write: |out, name, c, now| sample(out, name, c, c.unfinished(now)),
+    },
+    Family {
+        name: "workqueue_work_duration_seconds",
+        kind: "histogram",
+        help: "How long work on a key takes",
+        write: |out, name, c, _| c.works.write(out, name, c.name),
+    },
+    Family {
+        name: "windlass_controller_reconciles_total",
+        kind: "counter",
+        help: "Work on keys, by how it ended",
+        write: |out, name, c, _| {
+            for (result, count) in
+                [("done", &c.done), ("waiting", &c.waiting), ("failed", &c.failed)]
+            {
+                let (queue, count) = (c.name, count.load(Relaxed));
+                let _ = writeln!(out, "{name}{{name=\"{queue}\",result=\"{result}\"}} {count}");
+            }
+        },
+    },
+    Family {
+        name: "windlass_controller_watch_errors_total",
+        kind: "counter",
+        help: "Watches that could not begin or broke off",
+        write: |out, name, c, _| sample(out, name, c, c.watch_errors.load(Relaxed)),
+    },
+];
+
+fn sample(out: &mut String, name: &str, counters: &Counters, value: impl std::fmt::Display) {
+    let _ = writeln!(out, "{name}{{name=\"{}\"}} {value}", counters.name);
+}
+
+/// The counters of one loop.
+#[derive(Debug)]
+pub struct Counters {
+    /// The loop's name, as kube-controller-manager calls its queue.
+    pub name: &'static str,
+    /// Work that ended well.
+    pub done: AtomicU64,
+    /// Work that ended with having to wait for something.
+    pub waiting: AtomicU64,
+    /// Work that failed.
+    pub failed: AtomicU64,
+    /// Watches that could not begin or broke off.
+    pub watch_errors: AtomicU64,
+    depth: AtomicI64,
+    adds: AtomicU64,
+    retries: AtomicU64,
+    waits: Histogram,
+    works: Histogram,
+    running: Mutex<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    next: u64,
+    since: BTreeMap<u64, Instant>,
+}
+
+impl Counters {
+    /// Counters at zero.
+    pub const fn new(name: &'static str) -> Counters {
+        Counters {
+            name,
+            done: AtomicU64::new(0),
+            waiting: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            watch_errors: AtomicU64::new(0),
+            depth: AtomicI64::new(0),
+            adds: AtomicU64::new(0),
+            retries: AtomicU64::new(0),
+            waits: Histogram::new(),
+            works: Histogram::new(),
+            running: Mutex::new(Running { next: 0, since: BTreeMap::new() }),
+        }
+    }
+
+    /// A key came into the queue.
+    pub fn added(&self) {
+        self.adds.fetch_add(1, Relaxed);
+        self.depth.fetch_add(1, Relaxed);
+    }
+
+    /// A key was put off.
+    pub fn retried(&self) {
+        self.retries.fetch_add(1, Relaxed);
+    }
+
+    /// Keys left the queue without being worked on, because the queue is gone.
+    pub fn dropped(&self, keys: usize) {
+        self.depth.fetch_sub(i64::try_from(keys).unwrap_or(i64::MAX), Relaxed);
+    }
+
+    /// A key left the queue after it waited that long; work lasts until the answer is dropped.
+    pub fn started(&'static self, waited: Duration) -> Work {
+        self.depth.fetch_sub(1, Relaxed);
+        self.waits.observe(waited);
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.next += 1;
+        let (ticket, now) = (running.next, Instant::now());
+        running.since.insert(ticket, now);
+        Work { counters: self, ticket }
+    }
+
+    fn longest(&self, now: Instant) -> f64 {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let ages = running.since.values().map(|since| now.duration_since(*since).as_secs_f64());
+        ages.fold(0.0, f64::max)
+    }
+
+    fn unfinished(&self, now: Instant) -> f64 {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        // Adding starts from 0: the sum of nothing would be written as -0.
+        let ages = running.since.values().map(|since| now.duration_since(*since).as_secs_f64());
+        ages.fold(0.0, |sum, age| sum + age)
+    }
+}
+
+/// Work that is going on.
+#[derive(Debug)]
+pub struct Work {
+    counters: &'static Counters,
+    ticket: u64,
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let mut running = self.counters.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(since) = running.since.remove(&self.ticket) {
+            self.counters.works.observe(since.elapsed());
+        }
+    }
+}
+
+/// client-go's buckets, in seconds: ten nanoseconds to a quarter of an hour.
+const BOUNDS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0];
+
+#[derive(Debug)]
+struct Histogram {
+    buckets: [AtomicU64; BOUNDS.len()],
+    count: AtomicU64,
+    nanoseconds: AtomicU64,
+}
+
+impl Histogram {
+    const fn new() -> Histogram {
+        Histogram {
+            buckets: [const { AtomicU64::new(0) }; BOUNDS.len()],
+            count: AtomicU64::new(0),
+            nanoseconds: AtomicU64::new(0),
+        }
+    }
+
+    fn observe(&self, took: Duration) {
+        let seconds = took.as_secs_f64();
+        if let Some(i) = BOUNDS.iter().position(|bound| seconds <= *bound) {
+            self.buckets[i].fetch_add(1, Relaxed);
+        }
+        self.count.fetch_add(1, Relaxed);
+        let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.nanoseconds.fetch_add(nanoseconds, Relaxed);
+    }
+
+    fn write(&self, out: &mut String, name: &str, queue: &str) {
+        let mut below = 0;
+        for (bound, bucket) in BOUNDS.iter().zip(&self.buckets) {
+            below += bucket.load(Relaxed);
+            let _ = writeln!(out, "{name}_bucket{{name=\"{queue}\",le=\"{bound}\"}} {below}");
+        }
+        let count = self.count.load(Relaxed).max(below);
+        let sum = Duration::from_nanos(self.nanoseconds.load(Relaxed)).as_secs_f64();
+        let _ = writeln!(out, "{name}_bucket{{name=\"{queue}\",le=\"+Inf\"}} {count}");
+        let _ = writeln!(out, "{name}_sum{{name=\"{queue}\"}} {sum}");
+        let _ = writeln!(out, "{name}_count{{name=\"{queue}\"}} {count}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_counts_what_is_below_each_bound() {
+        let histogram = Histogram::new();
+        for seconds in [0.005, 0.05, 2000.0] {
+            histogram.observe(Duration::from_secs_f64(seconds));
+        }
+        let mut text = String::new();
+        histogram.write(&mut text, "h", "q");
+        for line in [
+            "h_bucket{name=\"q\",le=\"0.001\"} 0",
+            "h_bucket{name=\"q\",le=\"0.01\"} 1",
+            "h_bucket{name=\"q\",le=\"0.1\"} 2",
+            "h_bucket{name=\"q\",le=\"1000\"} 2",
+            "h_bucket{name=\"q\",le=\"+Inf\"} 3",
+            "h_sum{name=\"q\"} 2000.055",
+            "h_count{name=\"q\"} 3",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn every_sample_belongs_to_the_family_above_it() {
+        let mut text = String::new();
+        metrics(&mut text);
+        let mut family = "";
+        for line in text.lines() {
+            match line.strip_prefix("# TYPE ") {
+                Some(rest) => family = rest.split(' ').next().unwrap(),
+                None if line.starts_with('#') => {}
+                None => assert!(line.starts_with(family), "{line} under {family}"),
+            }
+        }
+        assert!(text.contains("workqueue_depth{name=\"namespace\"} "));
+        assert!(text.contains("workqueue_unfinished_work_seconds{name=\"serviceaccount\"} "));
+    }
+}

@@ -1,0 +1,171 @@
+//! Deleting what is in a namespace, kind by kind.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::{StreamExt as _, stream};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams};
+use kube::{Client, Error};
+
+use crate::catalog::{Catalog, Resource, Snapshot};
+use crate::feed::Metadata;
+
+/// What emptying a namespace came to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// Why it is not known what there is to delete, in words for the condition.
+    pub discovery: Option<String>,
+    /// Group-versions that are none.
+    pub malformed: Option<String>,
+    /// Why kinds could not be emptied.
+    pub failures: Vec<String>,
+    /// How many objects are left, by (group, plural).
+    pub remaining: BTreeMap<(String, String), usize>,
+    /// How many objects wait for a finalizer, by finalizer.
+    pub finalizers: BTreeMap<String, usize>,
+}
+
+/// What discovery found this long ago is taken for what there is.
+const FRESH: Duration = Duration::from_secs(1);
+/// How many kinds are emptied at a time.
+const AT_ONCE: usize = 8;
+/// Objects in one page of a list.
+const PAGE: u32 = 500;
+
+/// Deletes everything in a namespace and looks at what is left.
+pub async fn delete(client: &Client, catalog: &Catalog, namespace: &str) -> Findings {
+    let mut findings = Findings::default();
+    let snapshot = match catalog.fresh(FRESH).await {
+        Ok(snapshot) => snapshot,
+        Err(error) => {
+            findings.discovery = Some(format!("{error:#}"));
+            return findings;
+        }
+    };
+    note_gaps(&mut findings, &snapshot);
+    let all = snapshot.preferred(&["delete"]).filter(|resource| resource.namespaced);
+    // Pods first: they must not outlive the policies and secrets around them.
+    let (pods, others): (Vec<_>, Vec<_>) =
+        all.cloned().partition(|resource| resource.group_resource() == ("", "pods"));
+    for kinds in [pods, others] {
+        let emptied = stream::iter(kinds)
+            .map(|resource| async move {
+                let left = empty(client, &resource, namespace).await;
+                (resource, left)
+            })
+            .buffer_unordered(AT_ONCE);
+        for (resource, left) in emptied.collect::<Vec<_>>().await {
+            findings.add(&resource, namespace, left);
+        }
+        if !findings.remaining.is_empty() || !findings.failures.is_empty() {
+            break;
+        }
+    }
+    findings
+}
+
+fn note_gaps(findings: &mut Findings, snapshot: &Snapshot) {
+    if !snapshot.failures.is_empty() {
+        let words = snapshot.failures.iter().map(|(version, why)| format!("{version}: {why}"));
+        findings.discovery = Some(format!(
+            "Discovery failed for some groups, {} failing: unable to retrieve the complete list of server APIs: {}",
+            snapshot.failures.len(),
+            words.collect::<Vec<_>>().join(", ")
+        ));
+    }
+    if let Some(version) = snapshot.malformed.first() {
+        findings.malformed = Some(format!("unexpected GroupVersion string: {version}"));
+    }
+}
+
+impl Findings {
+    /// What keeps the namespace from going, in words; `None` if nothing does.
+    pub fn in_the_way(&self) -> Option<String> {
+        let failures = self.discovery.iter().chain(&self.malformed).chain(&self.failures);
+        let left = self.remaining.iter().map(|((group, plural), n)| {
+            let dot = if group.is_empty() { "" } else { "." };
+            format!("{n} {plural}{dot}{group} remaining")
+        });
+        let words: Vec<String> = failures.cloned().chain(left).collect();
+        (!words.is_empty()).then(|| words.join("; "))
+    }
+
+    /// Whether something went wrong, rather than being under way.
+    pub fn has_failed(&self) -> bool {
+        self.discovery.is_some() || self.malformed.is_some() || !self.failures.is_empty()
+    }
+
+    fn add(&mut self, resource: &Resource, namespace: &str, left: kube::Result<Vec<Metadata>>) {
+        let left = match left {
+            Ok(left) if left.is_empty() => return,
+            Ok(left) => left,
+            Err(error) => {
+                self.failures.push(error.to_string());
+                return;
+            }
+        };
+        let (group, plural) = resource.group_resource();
+        self.remaining.insert((group.to_owned(), plural.to_owned()), left.len());
+        let mut under_way = false;
+        for object in &left {
+            let meta = &object.metadata;
+            under_way |= meta.deletion_grace_period_seconds.is_some_and(|seconds| seconds > 0);
+            for finalizer in meta.finalizers.iter().flatten() {
+                under_way = true;
+                *self.finalizers.entry(finalizer.clone()).or_insert(0) += 1;
+            }
+        }
+        if !under_way {
+            let version = &resource.api.version;
+            self.failures.push(format!(
+                "unexpected items still remain in namespace: {namespace} for gvr: {group}/{version}, Resource={plural}"
+            ));
+        }
+    }
+}
+
+/// Deletes all objects of a kind in a namespace. Returns those that are still there afterwards.
+async fn empty(
+    client: &Client,
+    resource: &Resource,
+    namespace: &str,
+) -> kube::Result<Vec<Metadata>> {
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource.api);
+    let found = match resource.can("list") {
+        true => list(&api).await?,
+        false => Vec::new(),
+    };
+    let delete = DeleteParams::background();
+    if resource.can("deletecollection") {
+        if !resource.can("list") || !found.is_empty() {
+            served(api.delete_collection(&delete, &ListParams::default()).await)?;
+        }
+    } else {
+        for name in found.iter().filter_map(|object| object.metadata.name.as_deref()) {
+            served(api.delete(name, &delete).await)?;
+        }
+    }
+    if found.is_empty() { Ok(found) } else { list(&api).await }
+}
+
+async fn list(api: &Api<DynamicObject>) -> kube::Result<Vec<Metadata>> {
+    let mut found = Vec::new();
+    let mut page = ListParams::default().limit(PAGE);
+    loop {
+        let Some(list) = served(api.list_metadata(&page).await)? else { return Ok(found) };
+        found.extend(list.items);
+        match list.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(found),
+        }
+    }
+}
+
+/// A kind or an object that is not there, or that cannot do this, leaves nothing to delete.
+fn served<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(Error::Api(status)) if matches!(status.code, 404 | 405) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,126 @@
+//! The workers of a queue: they reconcile its keys, a few at a time, and outlive panics.
+
+use std::fmt::Display;
+use std::future::Future;
+use std::hash::Hash;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use futures::FutureExt as _;
+use tokio::task::JoinSet;
+
+use crate::queue::{Ended, Queue};
+
+/// What is left of a key after it was reconciled.
+#[derive(Debug)]
+pub enum Next {
+    /// Nothing.
+    Done,
+    /// Something has to happen first, said in words; it is looked at again.
+    Wait(String),
+}
+
+/// Reconciles the queue's keys, `workers` at a time, until it is dropped.
+pub async fn work<K, F, R>(queue: Arc<Queue<K>>, workers: usize, reconcile: F)
+where
+    K: Clone + Eq + Hash + Display + Send + 'static,
+    F: Fn(K) -> R,
+    R: Future<Output = anyhow::Result<Next>> + Send + 'static,
+{
+    queue.recover();
+    let mut running = JoinSet::new();
+    loop {
+        tokio::select! {
+            (key, work) = queue.next(), if running.len() < workers => {
+                let (queue, reconciled) = (queue.clone(), reconcile(key.clone()));
+                running.spawn(async move {
+                    let ended = AssertUnwindSafe(reconciled).catch_unwind().await;
+                    drop(work);
+                    finish(&queue, key, ended);
+                });
+            }
+            // `None` would mean that nothing runs, which the guard rules out.
+            _ = running.join_next(), if !running.is_empty() => {}
+        }
+    }
+}
+
+type Outcome = Result<anyhow::Result<Next>, Box<dyn std::any::Any + Send>>;
+
+fn finish<K: Clone + Eq + Hash + Display>(queue: &Queue<K>, key: K, ended: Outcome) {
+    let counters = queue.counters;
+    let name = counters.name;
+    let error = match ended {
+        Ok(Ok(Next::Done)) => {
+            counters.done.fetch_add(1, Relaxed);
+            queue.finish(key, Ended::Done);
+            return;
+        }
+        Ok(Ok(Next::Wait(what))) => {
+            counters.waiting.fetch_add(1, Relaxed);
+            let again = queue.finish(key.clone(), Ended::Again).unwrap_or_default();
+            tracing::debug!(controller = name, %key, ?again, "waiting: {what}");
+            return;
+        }
+        Ok(Err(error)) => format!("{error:#}"),
+        Err(panic) => format!("it panicked: {}", words(&*panic)),
+    };
+    counters.failed.fetch_add(1, Relaxed);
+    let again = queue.finish(key.clone(), Ended::Again).unwrap_or_default();
+    tracing::warn!(controller = name, %key, error, ?again, "cannot reconcile");
+}
+
+fn words(panic: &(dyn std::any::Any + Send)) -> &str {
+    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => text,
+        (_, Some(text)) => text,
+        _ => "without words",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::metrics::Counters;
+    use crate::queue::Backoff;
+
+    static COUNTERS: Counters = Counters::new("test");
+
+    #[tokio::test(start_paused = true)]
+    async fn errors_and_panics_are_tried_again() {
+        let backoff = Backoff::new(Duration::from_millis(1), Duration::from_secs(1));
+        let queue = Arc::new(Queue::new(&COUNTERS, backoff));
+        let (tries, mut tried) = tokio::sync::mpsc::unbounded_channel();
+        let count = Arc::new(Mutex::new(0));
+        let reconcile = move |key: &'static str| {
+            let (tries, count) = (tries.clone(), count.clone());
+            async move {
+                let round = {
+                    let mut count = count.lock().unwrap();
+                    *count += 1;
+                    *count
+                };
+                tries.send(round).unwrap();
+                match round {
+                    1 => panic!("{key} is bad"),
+                    2 => anyhow::bail!("not yet"),
+                    3 => Ok(Next::Wait("for the fourth".into())),
+                    _ => Ok(Next::Done),
+                }
+            }
+        };
+        queue.add("a");
+        let pool = tokio::spawn(work(queue.clone(), 2, reconcile));
+        for round in 1..=4 {
+            assert_eq!(tried.recv().await, Some(round));
+        }
+        // Done: only a new key brings another round.
+        queue.add("a");
+        assert_eq!(tried.recv().await, Some(5));
+        pool.abort();
+    }
+}

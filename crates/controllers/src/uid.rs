@@ -1,0 +1,93 @@
+//! UIDs, kept small: nearly all are UUIDs, and there is one for every object in the graph.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// An object's UID. Reads back exactly as it was written.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub enum Uid {
+    /// A UUID in the usual form.
+    Uuid([u8; 16]),
+    /// Any other text.
+    Other(Arc<str>),
+}
+
+impl From<&str> for Uid {
+    fn from(text: &str) -> Uid {
+        uuid(text).map_or_else(|| Uid::Other(text.into()), Uid::Uuid)
+    }
+}
+
+/// Reads `8-4-4-4-12` lower-case hexadecimal digits.
+fn uuid(text: &str) -> Option<[u8; 16]> {
+    let text = text.as_bytes();
+    if text.len() != 36 {
+        return None;
+    }
+    let mut digits = [0u8; 32];
+    let mut count = 0;
+    for (i, byte) in text.iter().enumerate() {
+        match (i, byte) {
+            (8 | 13 | 18 | 23, b'-') => {}
+            (8 | 13 | 18 | 23, _) => return None,
+            (_, b'0'..=b'9') => {
+                digits[count] = byte - b'0';
+                count += 1;
+            }
+            (_, b'a'..=b'f') => {
+                digits[count] = byte - b'a' + 10;
+                count += 1;
+            }
+            _ => return None,
+        }
+    }
+    let mut bytes = [0; 16];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
+        *byte = pair[0] << 4 | pair[1];
+    }
+    Some(bytes)
+}
+
+impl fmt::Display for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Uid::Other(text) => f.write_str(text),
+            Uid::Uuid(bytes) => {
+                for (i, byte) in bytes.iter().enumerate() {
+                    let dash = if matches!(i, 4 | 6 | 8 | 10) { "-" } else { "" };
+                    write!(f, "{dash}{byte:02x}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uid_reads_back_as_it_was_written() {
+        let table = [
+            ("6ba7b810-9dad-11d1-80b4-00c04fd430c8", true),
+            ("6BA7B810-9dad-11d1-80b4-00c04fd430c8", false),
+            ("6ba7b8109dad11d180b400c04fd430c8", false),
+            ("6ba7b810-9dad-11d1-80b4-00c04fd430cg", false),
+            ("6ba7b8100-dad-11d1-80b4-00c04fd430c8", false),
+            ("ü", false),
+            ("", false),
+        ];
+        for (text, small) in table {
+            let uid = Uid::from(text);
+            assert_eq!(uid.to_string(), text);
+            assert_eq!(matches!(uid, Uid::Uuid(_)), small, "{text}");
+        }
+    }
+}

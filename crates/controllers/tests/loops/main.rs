@@ -1,0 +1,8 @@
+//! The controllers against the real server, in one process: they have the API and nothing else.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+mod accounts;
+mod fixture;
+mod garbage;
+mod namespaces;
