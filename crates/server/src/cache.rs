@@ -202,6 +202,26 @@ impl KindCache {
         Snapshot { revision, last: state.last, objects }
     }
 
+    /// How many objects with a key in `scope` after `after` there were at `revision`; as good as is
+    /// known when that is long ago.
+    pub fn count_at(&self, scope: &str, after: &str, revision: u64) -> usize {
+        let state = self.read();
+        let follows = |key: &str| key.starts_with(scope) && key > after;
+        let from = (Bound::Excluded(after), Bound::Unbounded);
+        let now = state.objects.range::<str, _>(from).take_while(|(k, _)| k.starts_with(scope));
+        let since = state.window.after(revision, usize::MAX).unwrap_or_default();
+        let since = since.iter().filter(|c| follows(&c.object.key));
+        let (mut made, mut gone) = (0, 0);
+        for change in since {
+            match (&change.previous, change.is_delete()) {
+                (None, false) => made += 1,
+                (_, true) => gone += 1,
+                (Some(_), false) => {}
+            }
+        }
+        (now.count() + gone).saturating_sub(made)
+    }
+
     /// The newest revision of this kind.
     pub fn last(&self) -> u64 {
         self.read().last

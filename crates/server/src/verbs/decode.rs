@@ -1,5 +1,7 @@
 //! From a request body to an object in the stored form, with everything odd about it told.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 use windlass_api::decode::{self, DecodeError};
 use windlass_api::field::{Errors, Path, quote};
@@ -71,7 +73,31 @@ pub fn object(
         Input::Protobuf => (protobuf(call, expected, body)?, Vec::new()),
     };
     let value = typed(call, expected, value, body)?;
-    in_normal_form(expected, value, duplicates, validation)
+    let mut draft = in_normal_form(expected, value, duplicates, validation)?;
+    name_owners_once(&mut draft);
+    Ok(draft)
+}
+
+/// Takes out owners that are named again, and says so.
+pub fn name_owners_once(draft: &mut Draft) {
+    let Some(Value::Array(owners)) = draft.value.pointer_mut("/metadata/ownerReferences") else {
+        return;
+    };
+    // Sets: a body has room for a hundred thousand owners.
+    let (mut seen, mut again) = (BTreeSet::new(), BTreeSet::new());
+    owners.retain(|owner| {
+        let first = seen.insert(owner.to_string());
+        if !first {
+            again.insert(owner["uid"].as_str().unwrap_or_default().to_owned());
+        }
+        first
+    });
+    if !again.is_empty() {
+        draft.warnings.push(format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            again.into_iter().collect::<Vec<_>>().join(", ")
+        ));
+    }
 }
 
 /// Reads an object of the expected kind whatever version it says it has, as `DeleteOptions` come in

@@ -162,7 +162,12 @@ async fn past(
             }
             if objects.len() == limit {
                 let next = objects.last().map(|o| o.key.to_string());
-                let remaining = count_after(call, selection, next.as_deref())?;
+                let remaining = match &next {
+                    Some(key) if selection.is_everything() => {
+                        call.cache()?.count_at(&selection.scope, key, revision)
+                    }
+                    _ => 0,
+                };
                 return Ok(Page { revision, objects, next, remaining });
             }
             objects.push(Arc::new(object));
@@ -172,20 +177,6 @@ async fn past(
             _ => return Ok(Page { revision, objects, next: None, remaining: 0 }),
         }
     }
-}
-
-/// How many objects there are after a key now. The count of a page is an estimate by definition, and
-/// the present one costs no read of the past.
-fn count_after(call: &Call<'_>, selection: &Selection, key: Option<&str>) -> Result<usize, Error> {
-    if !selection.is_everything() {
-        return Ok(0);
-    }
-    let mut count = 0;
-    call.cache()?.snapshot(&selection.scope, key, |_| {
-        count += 1;
-        Walk::Skip
-    });
-    Ok(count)
 }
 
 fn stale(error: windlass_store::Error, options: &ListOptions) -> Error {

@@ -46,13 +46,14 @@ async fn change(
         if read::depth(&patched) > api_limits::MAX_DEPTH {
             return Err(Error::BadRequest("the patched object is nested too deeply".into()));
         }
-        let draft = decode::patched_in_normal_form(
+        let mut draft = decode::patched_in_normal_form(
             expected,
             patched,
             parsed.duplicates.clone(),
             options.field_validation,
             body,
         )?;
+        decode::name_owners_once(&mut draft);
         check_type(call, &draft.value)?;
         let mut new = stored_form(call, draft.value);
         check_name(call, &new)?;
@@ -150,6 +151,9 @@ async fn apply(call: &Call<'_>, body: &Bytes, options: &WriteOptions) -> Result<
         decode::in_normal_form(expected, lenient, decoded.duplicates, options.field_validation)?
     };
     drop_unknown(&mut value, &draft.value);
+    if let Some(convert) = call.served.convert {
+        value = (convert.to_stored)(value);
+    }
     let schema = Schema::get();
     let id = schema.lookup(call.kind.stored().type_name);
     let id = id.ok_or_else(|| Error::Internal("the kind has no schema".into()))?;

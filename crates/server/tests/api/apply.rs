@@ -208,3 +208,62 @@ async fn a_dry_run_applies_nothing() {
     assert_eq!(seen["data"], json!({"k": "w"}));
     assert_eq!(server.revision(), before);
 }
+
+#[tokio::test]
+async fn records_that_nobody_can_read_do_no_harm() {
+    let server = TestServer::start().await;
+    server.patch(&by("one"), "apply", &map(json!({"k": "v"}))).await.expect(201);
+    let path = format!("{MAPS}/a");
+    let deep = (0..60).fold(json!({}), |inner, _| json!({"f:x": inner}));
+    for fields in [
+        json!({"q:": {}}),
+        json!({"f:": {}}),
+        json!({"k:{": {}}),
+        json!({"k:[]": {}}),
+        json!({"v:nonsense": {}}),
+        json!({"i:-1": {}, "i:99999999999999999999": {}}),
+        json!({"": {}}),
+        json!({"f:data": 7}),
+        json!({"f:data": {"f:k": {".": {}, "f:deeper": {}}}}),
+        deep,
+        json!([]),
+        json!("text"),
+        Value::Null,
+    ] {
+        let entry = json!({"manager": "odd", "operation": "Update", "apiVersion": "v1",
+            "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": fields});
+        let patch =
+            json!({"metadata": {"managedFields": [entry]}, "data": {"n": fields.to_string()}});
+        let answer = server.patch(&path, "merge", &patch).await;
+        assert!(answer.status.as_u16() < 500, "{fields}: {}", answer.json());
+        let forced = format!("{}&force=true", by("one"));
+        let answer = server.patch(&forced, "apply", &map(json!({"k": "v"}))).await;
+        assert_eq!(answer.status, 200, "after {fields}: {}", answer.json());
+    }
+    for entry in [
+        json!({"operation": "Dance"}),
+        json!({"manager": "x".repeat(200), "operation": "Update", "fieldsType": "FieldsV1"}),
+        json!({"operation": "Update", "fieldsType": "Other"}),
+        json!({"operation": "Update", "apiVersion": "nonsense/v9/x", "fieldsType": "FieldsV1"}),
+        json!({"operation": "Update", "time": "yesterday"}),
+    ] {
+        let patch = json!({"metadata": {"managedFields": [entry]}});
+        let answer = server.patch(&path, "merge", &patch).await;
+        assert!(answer.status.as_u16() < 500, "{entry}: {}", answer.json());
+    }
+    server.get(&path).await.expect(200);
+}
+
+/// The ten newest entries of updates stay apart; older ones are joined.
+#[tokio::test]
+async fn many_writers_do_not_swell_the_record() {
+    let server = TestServer::start().await;
+    server.post(MAPS, &config_map("a")).await.expect(201);
+    for i in 0..30 {
+        let patch = json!({"data": {format!("k{i}"): "v"}});
+        server.patch(&by(&format!("m{i}")), "merge", &patch).await.expect(200);
+    }
+    let end = server.get(&format!("{MAPS}/a")).await.expect(200);
+    let managed = end["metadata"]["managedFields"].as_array().unwrap();
+    assert!(managed.len() <= 11, "{}", managed.len());
+}

@@ -415,3 +415,25 @@ async fn methods_that_a_path_does_not_have() {
         answer.fails(405, "MethodNotAllowed");
     }
 }
+
+/// Kubernetes' words, from when it began to tell.
+#[tokio::test]
+async fn an_owner_named_twice_is_named_once_with_a_warning() {
+    let server = TestServer::start().await;
+    let owner = |uid: &str| json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid});
+    let mut body = config_map("a");
+    body["metadata"]["ownerReferences"] =
+        json!([owner("u1"), owner("u2"), owner("u1"), owner("u2"), owner("u1")]);
+    let want = json!([owner("u1"), owner("u2")]);
+    let warning = "299 - \".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: u1, u2\"";
+    let path = format!("{MAPS}/a");
+    for answer in [
+        server.post(MAPS, &body).await,
+        server.put(&path, &body).await,
+        server.patch(&format!("{path}?fieldValidation=Strict"), "merge", &body).await,
+    ] {
+        assert_eq!(answer.warnings(), [warning]);
+        assert!(answer.status.is_success());
+        assert_eq!(answer.json()["metadata"]["ownerReferences"], want);
+    }
+}

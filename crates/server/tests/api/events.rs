@@ -104,3 +104,23 @@ async fn patches_meet_the_form_of_the_group_they_come_through() {
     assert_eq!(seen.warnings(), ["299 - \"unknown field \\\"message\\\"\""]);
     assert_eq!(seen.expect(200)["note"], "two");
 }
+
+#[tokio::test]
+async fn an_event_is_applied_in_the_form_of_its_group() {
+    let server = TestServer::start().await;
+    let body = |note: &str| {
+        json!({
+            "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "e"},
+            "eventTime": "2026-01-01T00:00:00.000000Z",
+            "regarding": {"kind": "Pod", "name": "p", "namespace": "default"},
+            "reason": "Because", "action": "Do", "note": note, "type": "Normal",
+            "reportingController": "example.com/c", "reportingInstance": "i",
+        })
+    };
+    let path = format!("{NEW}/e?fieldManager=m");
+    let made = server.patch(&path, "apply", &body("one")).await.expect(201);
+    assert_eq!((&made["note"], &made["regarding"]["name"]), (&json!("one"), &json!("p")));
+    assert_eq!(server.get(&format!("{OLD}/e")).await.expect(200)["message"], "one");
+    let again = server.patch(&path, "apply", &body("one")).await.expect(200);
+    assert_eq!(again["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"]);
+}

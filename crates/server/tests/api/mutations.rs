@@ -39,7 +39,8 @@ async fn requests_that_are_almost_right() {
         // 504: a version still to come. 500 without a reason: what Kubernetes leaves unclassified.
         let unclassified = status == 500 && answer["reason"] == Value::Null;
         assert!(status.as_u16() < 500 || status == 504 || unclassified, "{shown}");
-        if server.revision() != before {
+        // What ran out of time may have been done, or a part of it.
+        if server.revision() != before && status != 504 {
             assert!(status.is_success() && request.method != Method::GET, "{shown}");
         }
         refused += usize::from(!status.is_success());

@@ -259,6 +259,18 @@ async fn every_answer_has_an_audit_id_and_is_not_to_be_cached() {
     }
 }
 
+/// Kubernetes has no HEAD of resources; answering it as a GET does no harm.
+#[tokio::test]
+async fn a_head_is_answered_as_a_get() {
+    let server = TestServer::start().await;
+    for (path, code) in [(MAPS, 200), ("/healthz", 200), ("/api/v1/nodes/none", 404)] {
+        let answer = server.ask(Method::HEAD, path).send().await;
+        assert_eq!(answer.status, code, "{path}");
+        let watch = server.ask(Method::HEAD, &format!("{path}?pretty=true")).send().await;
+        assert_eq!(watch.status, code, "{path}");
+    }
+}
+
 #[tokio::test]
 async fn nobody_is_told_nothing() {
     let server = TestServer::start().await;

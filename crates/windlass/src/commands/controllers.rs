@@ -1,6 +1,6 @@
 //! `windlass controllers`: the controllers alone, against any API server.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::sync::watch;
 
@@ -21,6 +21,14 @@ async fn work(arguments: ControllersArgs) -> Result<()> {
         .await
         .with_context(|| path.display().to_string())?;
     let client = kube::Client::try_from(config)?;
+    let version = client.apiserver_version().await.context("the server does not answer")?;
+    if !version.git_version.contains("windlass") {
+        // Two garbage collectors on one cluster would only get in each other's way.
+        bail!(
+            "the server is Kubernetes {}, whose kube-controller-manager runs these controllers already",
+            version.git_version
+        );
+    }
     let (down, shutdown) = watch::channel(false);
     let controllers = tokio::spawn(windlass_controllers::run(client, shutdown));
     signalled().await?;
