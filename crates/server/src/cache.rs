@@ -121,6 +121,13 @@ impl Caches {
         }
     }
 
+    /// Makes every watcher look up, though nothing changed.
+    pub fn wake(&self) {
+        for cache in self.by_prefix.values() {
+            cache.newest.send_modify(|_| {});
+        }
+    }
+
     /// Takes in what was committed. Called on the commit thread, before anyone is told.
     pub fn apply(&self, events: &[Event]) {
         let Some(newest) = events.last().map(|e| e.revision) else { return };

@@ -96,7 +96,16 @@ pub async fn start(setup: Setup) -> Result<Arc<Server>, windlass_store::Error> {
     });
     namespaces(&server).await;
     tokio::spawn(crate::expiry::run(server.clone(), server.shutdown.clone()));
+    tokio::spawn(wake_at_the_end(server.clone()));
     Ok(server)
+}
+
+/// Watches wait for changes only; this makes them look up when the server goes down.
+async fn wake_at_the_end(server: Arc<Server>) {
+    let mut shutdown = server.shutdown.clone();
+    // An error means that whoever could shut down is gone: that is the end as well.
+    let _ = shutdown.wait_for(|down| *down).await;
+    server.caches.wake();
 }
 
 /// The namespaces every Kubernetes has.
@@ -124,7 +133,11 @@ async fn namespaces(server: &Arc<Server>) {
 }
 
 /// How many changes of the past are read back at a start, so that watches go on across it.
-const REMEMBERED: usize = 10_000;
+const REMEMBERED: u64 = 10_000;
+
+/// How much is read from the store at a time when the caches are filled: enough to be quick, little
+/// enough that the memory it takes for a moment does not show.
+const PAGE: usize = 500;
 
 /// Fills caches from the store and keeps them up to date from then on.
 pub async fn attach(
@@ -137,7 +150,7 @@ pub async fn attach(
         let range = windlass_store::Range {
             prefix: String::new(),
             after: after.take(),
-            limit: Some(5_000),
+            limit: Some(PAGE),
             at: revision,
         };
         let page = store.range(range).await?;
@@ -151,11 +164,16 @@ pub async fn attach(
         }
     }
     let revision = revision.unwrap_or_default();
-    let floor = store.floor().max(revision.saturating_sub(REMEMBERED as u64));
+    let floor = store.floor().max(revision.saturating_sub(REMEMBERED));
     caches.loaded(revision, floor);
-    let past = store.history(floor, REMEMBERED).await?;
-    let past: Vec<_> = past.into_iter().take_while(|e| e.revision <= revision).collect();
-    caches.remember(&past);
+    let mut seen = floor;
+    while seen < revision {
+        let mut past = store.history(seen, PAGE).await?;
+        past.retain(|e| e.revision <= revision);
+        let Some(last) = past.last() else { break };
+        seen = last.revision;
+        caches.remember(&past);
+    }
     let feed = caches.clone();
     store.follow(revision, Box::new(move |events| feed.apply(events)))
 }

@@ -89,8 +89,7 @@ impl WatchStream {
         let ends = Instant::now() + plan.timeout;
         let at = plan.after;
         let receiver = plan.cache.subscribe();
-        let shutdown = plan.shutdown.clone();
-        let newest = Box::pin(wakeups(receiver, shutdown));
+        let newest = Box::pin(wakeups(receiver));
         let timer = Box::pin(tokio::time::sleep_until(next_timer(ends, plan.bookmarks)));
         WatchStream { plan, phase: Phase::Initial(0), newest, timer, ends, at, bookmarked: at }
     }
@@ -245,17 +244,11 @@ fn next_timer(ends: Instant, bookmarks: bool) -> Instant {
     if bookmarks { ends.min(Instant::now() + BOOKMARK_EVERY) } else { ends }
 }
 
-/// Yields when the collection changed; ends when the server goes down.
-fn wakeups(
-    newest: watch::Receiver<u64>,
-    shutdown: watch::Receiver<bool>,
-) -> impl Stream<Item = ()> + Send {
-    futures::stream::unfold((newest, shutdown), |(mut newest, mut shutdown)| async move {
-        tokio::select! {
-            changed = newest.changed() => changed.ok()?,
-            changed = shutdown.changed() => changed.ok()?,
-        }
-        Some(((), (newest, shutdown)))
+/// Yields when the collection changed, or when the server goes down and wakes everybody.
+fn wakeups(newest: watch::Receiver<u64>) -> impl Stream<Item = ()> + Send {
+    futures::stream::unfold(newest, |mut newest| async move {
+        newest.changed().await.ok()?;
+        Some(((), newest))
     })
 }
 
