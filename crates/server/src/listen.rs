@@ -97,8 +97,7 @@ fn http() -> Builder<TokioExecutor> {
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(limits::HEADER_READ)
-        .max_buf_size(limits::HEADERS)
-        .pipeline_flush(true);
+        .max_buf_size(limits::HEADERS);
     builder
         .http2()
         .timer(TokioTimer::new())
