@@ -13,7 +13,7 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use windlass_store::Event;
 
 use crate::object::Object;
@@ -35,6 +35,8 @@ pub struct KindCache {
     state: RwLock<State>,
     /// The newest revision of this kind, for watchers to wait on.
     newest: watch::Sender<u64>,
+    /// Tells the task that wakes the watchers.
+    changed: Notify,
     /// The newest revision of the whole store that every cache has seen.
     applied: Arc<AtomicU64>,
 }
@@ -121,6 +123,13 @@ impl Caches {
         }
     }
 
+    /// Starts what wakes watchers. In a runtime, once.
+    pub fn start(&self) {
+        for cache in self.by_prefix.values() {
+            tokio::spawn(KindCache::keep_waking(cache.clone()));
+        }
+    }
+
     /// Makes every watcher look up, though nothing changed.
     pub fn wake(&self) {
         for cache in self.by_prefix.values() {
@@ -155,7 +164,20 @@ impl Caches {
 
 impl KindCache {
     fn new(kind: &'static Kind, applied: Arc<AtomicU64>) -> KindCache {
-        KindCache { kind, state: RwLock::default(), newest: watch::Sender::new(0), applied }
+        let (newest, changed) = (watch::Sender::new(0), Notify::new());
+        KindCache { kind, state: RwLock::default(), newest, changed, applied }
+    }
+
+    /// Wakes the watchers whenever something changed, until the runtime ends.
+    ///
+    /// The commit thread is not of the runtime: tasks it woke itself would all go through the
+    /// runtime's one shared queue, which for thousands of watchers takes longer than telling them.
+    async fn keep_waking(cache: Arc<KindCache>) {
+        loop {
+            cache.changed.notified().await;
+            let last = cache.last();
+            cache.newest.send_replace(last);
+        }
     }
 
     /// The object under `key`.
@@ -269,9 +291,8 @@ impl KindCache {
             }
             state.last = event.revision;
         }
-        let last = state.last;
         drop(state);
-        self.newest.send_replace(last);
+        self.changed.notify_one();
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {

@@ -20,7 +20,7 @@ use crate::{chain, limits};
 
 /// Encrypted bytes that wait for one connection's socket. When a large event goes to thousands of
 /// watchers at once, this times their number is held.
-const TLS_BUFFER: usize = 32 * 1024;
+const TLS_BUFFER: usize = 96 * 1024;
 
 /// Serves until `shutdown` turns true, then lets open requests finish for up to `grace`.
 pub async fn serve(

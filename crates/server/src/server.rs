@@ -174,6 +174,7 @@ pub async fn attach(
         seen = last.revision;
         caches.remember(&past);
     }
+    caches.start();
     let feed = caches.clone();
     store.follow(revision, Box::new(move |events| feed.apply(events)))
 }
