@@ -12,4 +12,5 @@ mod kube;
 mod kubectl;
 mod lifecycle;
 mod python;
+mod reload;
 mod server;

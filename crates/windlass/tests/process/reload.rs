@@ -1,0 +1,111 @@
+//! Certificates, CAs and tokens are read again when their files change; broken ones are not used.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use hyper::Method;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::Value;
+use windlass_pki::{
+    AltName, Authority, Leaf, PrivateKey, Purpose, Serial, Subject, SystemRandom, issue, pem,
+};
+
+use crate::server::{PATIENCE, Windlass};
+
+/// Tries until the answer is `wanted`; each try is a request of its own.
+async fn until<F: Future<Output = T>, T: PartialEq + std::fmt::Debug>(
+    wanted: T,
+    try_it: impl Fn() -> F,
+) {
+    let start = Instant::now();
+    loop {
+        let got = try_it().await;
+        if got == wanted {
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "still {got:?}, not {wanted:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+/// Replaces a file as a careful writer does.
+fn replace(path: &PathBuf, contents: &str) {
+    let temporary = path.with_extension("new");
+    fs::write(&temporary, contents).unwrap();
+    fs::rename(temporary, path).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_file_is_read_again() {
+    let server = Windlass::start();
+    let file = server.place().path().join("tokens.csv");
+    let before = fs::read_to_string(&file).unwrap();
+    let newcomer = server.http_as("newcomer-token");
+    let status = || async { newcomer.ask(Method::GET, "/api/v1/namespaces", Value::Null).await.0 };
+    assert_eq!(status().await, 401);
+    replace(&file, &format!("{before}newcomer-token,newcomer,u,\"system:masters\"\n"));
+    until(200, status).await;
+    // A broken file is reported, and what was good stays in use.
+    replace(&file, "newcomer-token");
+    let log = || async { server.place().log().contains("the last good one stays") };
+    until(true, log).await;
+    assert_eq!(status().await, 200);
+    replace(&file, &before);
+    until(401, status).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_authorities_are_read_again() {
+    let server = Windlass::start();
+    let file = server.place().data().join("pki/client-ca.crt");
+    let ours = fs::read_to_string(&file).unwrap();
+    let kubeconfig = Kubeconfig::read_from(server.kubeconfig()).unwrap();
+    let options = KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options);
+    // One connection: the new authorities count for it too.
+    let client = kube::Client::try_from(config.await.unwrap()).unwrap();
+    let answers = || async { client.list_core_api_versions().await.is_ok() };
+    assert!(answers().await);
+    replace(&file, &fs::read_to_string(server.place().data().join("pki/ca.crt")).unwrap());
+    until(false, answers).await;
+    replace(&file, &ours);
+    until(true, answers).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_serving_certificate_is_read_again() {
+    let server = Windlass::start();
+    let pki = server.place().data().join("pki");
+    let http = server.http();
+    let served = || async {
+        let stream = http.tls().await.unwrap();
+        stream.get_ref().1.peer_certificates().unwrap()[0].to_vec()
+    };
+    let first = served().await;
+    let (certificate, key) = another(&pki);
+    replace(&pki.join("server.key"), &key.to_pem().unwrap());
+    replace(&pki.join("server.crt"), &pem::encode_certificates([certificate.as_slice()]));
+    until(certificate.clone(), served).await;
+    assert_ne!(first, certificate);
+    // A certificate that does not go with the key is not used.
+    replace(&pki.join("server.crt"), &pem::encode_certificates([first.as_slice()]));
+    until(true, || async { server.place().log().contains("the last good one stays") }).await;
+    assert_eq!(served().await, certificate);
+}
+
+/// Another certificate for the server, from its own authority.
+fn another(pki: &std::path::Path) -> (Vec<u8>, PrivateKey) {
+    let read = |name: &str| fs::read(pki.join(name)).unwrap();
+    let ca = Authority::from_pem(&read("ca.crt"), &read("ca.key")).unwrap();
+    let key = PrivateKey::generate().unwrap();
+    let leaf = Leaf {
+        subject: Subject::new("another", &[]).unwrap(),
+        alt_names: vec![AltName::Ip("127.0.0.1".parse().unwrap())],
+        purposes: vec![Purpose::ServerAuth],
+        validity: ca.certificate().validity(),
+        public_key: key.public_key(),
+        serial: Serial::random(&SystemRandom::new()).unwrap(),
+    };
+    (issue(&ca, &leaf).unwrap(), key)
+}
