@@ -170,7 +170,7 @@ async fn apply(call: &Call<'_>, body: &Bytes, options: &WriteOptions) -> Result<
         let old = call.cache()?.get(&call.key(&call.path.name));
         let before = old.as_ref().map(|o| o.stored_value());
         let merged = apply::on_apply(schema, id, before.as_ref(), &value, &who, force, &reset);
-        let merged = merged.map_err(|error| not_applied(&error))?;
+        let merged = merged.map_err(|error| not_applied(call, &error))?;
         let Some(old) = old else {
             if !call.path.subresource.is_empty() {
                 return Err(Error::NotFound(call.subject(&call.path.name)));
@@ -203,13 +203,19 @@ async fn apply(call: &Call<'_>, body: &Bytes, options: &WriteOptions) -> Result<
     Err(contended(call))
 }
 
-fn not_applied(error: &ApplyError) -> Error {
+fn not_applied(call: &Call<'_>, error: &ApplyError) -> Error {
     match error {
         ApplyError::Conflicts(conflicts) => {
             let (text, causes) = apply::conflict_status_parts(conflicts);
             Error::ApplyConflict(text, causes)
         }
-        ApplyError::Invalid(text) => Error::Unclassified(text.clone()),
+        ApplyError::Invalid(text) => {
+            let (path, served) = (call.path, call.served);
+            Error::Unclassified(format!(
+                "failed to create typed patch object ({}/{}; {}/{}, Kind={}): {text}",
+                path.namespace, path.name, served.group, served.version, call.kind.name
+            ))
+        }
     }
 }
 
