@@ -112,7 +112,11 @@ pub fn partial(call: &Call<'_>, version: MetaVersion, object: &Object) -> Value 
 pub fn value(code: StatusCode, output: Output, value: &Value) -> Response<Body> {
     let bytes = match output.format {
         Format::Yaml => to_yaml(value).into_bytes(),
-        Format::Json if output.pretty => serde_json::to_vec_pretty(value).unwrap_or_default(),
+        Format::Json if output.pretty => {
+            let mut text = serde_json::to_vec_pretty(value).unwrap_or_default();
+            text.push(b'\n'); // it is for a terminal
+            text
+        }
         Format::Json => serde_json::to_vec(value).unwrap_or_default(),
     };
     typed(code, media_type(output.format), bytes)
