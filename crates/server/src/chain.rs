@@ -2,7 +2,7 @@
 //! client sees, so it is Kubernetes' order:
 //!
 //! ```text
-//! path and query ─ authentication ─ authorization ─ routing ─ verb (negotiation, decoding,
+//! path and query ─ authentication ─ impersonation ─ authorization ─ routing ─ verb (negotiation, decoding,
 //! mutating admission, preconditions, validation, validating admission, store)
 //! ```
 
@@ -10,6 +10,7 @@ pub mod admission;
 pub mod authn;
 pub mod authz;
 pub mod client_cert;
+mod impersonation;
 mod route;
 
 use std::panic::AssertUnwindSafe;
@@ -91,6 +92,7 @@ async fn stages(
         .map_err(|_| Error::NoSuchPath)?;
     let now = (server.clock)();
     let user = server.authenticator.authenticate(peer, &parts.headers, now)?;
+    impersonation::refuse(&parts.headers)?;
     authz::authorize(&user, &info)?;
     let work = route::route(server, &user, parts, query, &info, body, now, facts);
     match tokio::time::timeout(deadline, work).await {
