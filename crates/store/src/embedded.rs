@@ -201,6 +201,8 @@ fn open_verified(dir: &Path, path: &Path, conn: &Connection) -> Result<Contents,
     schema::refuse_read_only(path, conn)?;
     schema::use_wal(path, conn)?;
     let contents = verify::verify(path, conn)?;
+    // Verifying read everything once; none of it is worth keeping in memory.
+    conn.execute_batch("PRAGMA shrink_memory").on(path)?;
     match watermark::read(dir) {
         Some(noted) if noted > contents.revision => {
             Err(verify::behind(path, contents.revision, noted))

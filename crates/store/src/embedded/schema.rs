@@ -83,9 +83,11 @@ pub(super) fn connect(path: &Path, access: Access) -> Result<Connection, Error> 
     let conn = Connection::open_with_flags(path, flags).on(path)?;
     conn.busy_timeout(BUSY).on(path)?;
     conn.set_prepared_statement_cache_capacity(32);
+    // The operating system caches the file anyway, and the server keeps every current object; what
+    // the writer looks up is the index of keys.
     let cache_kib = match access {
-        Access::Write => 16 << 10,
-        Access::Inspect | Access::Read => 4 << 10,
+        Access::Write => 4 << 10,
+        Access::Inspect | Access::Read => 512,
     };
     if access == Access::Inspect {
         // Who closes a database last moves its log into it, unless told not to.
