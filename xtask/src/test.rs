@@ -78,6 +78,7 @@ impl Count {
         runner
             .env("WINDLASS_ETCD", &tools.etcd)
             .env("WINDLASS_KUBECTL", &tools.kubectl)
+            .env("WINDLASS_STRACE", &tools.strace)
             .env("WINDLASS_PYTHON", &tools.python)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());

@@ -1,4 +1,4 @@
-//! The foreign programs that tests drive: etcd, kubectl, and Python with the Kubernetes client.
+//! The foreign programs of the tests: etcd, kubectl, Python with the Kubernetes client, strace.
 //!
 //! What is on the machine is used; what is missing goes into `.tools/`, which git ignores. Debian
 //! packages are unpacked there rather than installed: that needs no root, and starts no service.
@@ -23,6 +23,8 @@ pub struct Tools {
     pub kubectl: PathBuf,
     /// A Python that can `import kubernetes`.
     pub python: PathBuf,
+    /// `strace`, which makes system calls fail.
+    pub strace: PathBuf,
 }
 
 impl Tools {
@@ -33,6 +35,7 @@ impl Tools {
             etcd: program(&dir, "etcd", &["etcd-server", "etcd-client"])?,
             kubectl: program(&dir, "kubectl", &["kubernetes-client"])?,
             python: python(&dir)?,
+            strace: program(&dir, "strace", &["strace"])?,
         })
     }
 }

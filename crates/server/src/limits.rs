@@ -5,7 +5,8 @@ use std::time::Duration;
 /// Kubernetes' own limit on a request body (`--max-request-bytes` of etcd plus room).
 pub const BODY: usize = 3 * 1024 * 1024;
 
-/// How long a body that is refused for its size is still read, so that the client gets to see why.
+/// How long a body that is refused for its size is still read, so that the client gets to see why;
+/// and how long a server that goes down leaves its last answers to get through.
 pub const DRAIN: Duration = Duration::from_secs(1);
 
 /// The largest object stored: Kubernetes on etcd refuses about 1.5 MiB, and clients of either
@@ -23,8 +24,12 @@ pub const HEADERS: usize = 128 * 1024;
 /// not pile up (CVE-2026-73500).
 pub const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// From the first byte of a request to the end of its headers.
+/// From the first byte of a request to the end of its headers, and from the TLS handshake to the
+/// first request.
 pub const HEADER_READ: Duration = Duration::from_secs(30);
+
+/// How long a client may leave unread what was sent to it before its connection is cut.
+pub const UNREAD: Duration = Duration::from_secs(60);
 
 /// The longest a request that is not a watch may take, and the default of `?timeout=`.
 pub const REQUEST: Duration = Duration::from_secs(60);

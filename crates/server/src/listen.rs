@@ -1,19 +1,27 @@
 //! From a socket to requests: accept, TLS, HTTP/1.1 or HTTP/2, and an orderly end.
 
+use std::convert::Infallible;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
+use rustix::net::sockopt;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
+use crate::body::Body;
 use crate::peer::Peer;
 use crate::server::Server;
 use crate::{chain, limits};
@@ -31,6 +39,7 @@ pub async fn serve(
     grace: Duration,
 ) {
     let graceful = GracefulShutdown::new();
+    let (open, requests) = mpsc::channel(1);
     let http = Arc::new(http());
     loop {
         let accepted = tokio::select! {
@@ -48,22 +57,38 @@ pub async fn serve(
         };
         let watcher = graceful.watcher();
         let acceptor = TlsAcceptor::from(tls.load_full());
-        let (server, http) = (server.clone(), http.clone());
+        let (server, http, open) = (server.clone(), http.clone(), open.downgrade());
         tokio::spawn(async move {
-            let _ = stream.set_nodelay(true);
+            set_options(&stream);
             let accept = acceptor.accept_with(stream, |tls| tls.set_buffer_limit(Some(TLS_BUFFER)));
             let handshake = tokio::time::timeout(limits::HANDSHAKE, accept);
             match handshake.await {
-                Ok(Ok(stream)) => connection(server, &http, stream, address, watcher).await,
+                Ok(Ok(stream)) => connection(server, &http, stream, address, watcher, open).await,
                 Ok(Err(error)) => tracing::debug!(%address, %error, "TLS handshake failed"),
                 Err(_) => tracing::debug!(%address, "no TLS handshake in time"),
             }
         });
     }
     drop(listener);
-    if tokio::time::timeout(grace, graceful.shutdown()).await.is_err() {
-        tracing::warn!("requests were still open when the grace period ended");
+    drop(open);
+    tokio::select! {
+        () = graceful.shutdown() => {}
+        () = all_answered(requests) => {}
+        () = tokio::time::sleep(grace) => {
+            tracing::warn!("requests were still open when the grace period ended");
+        }
     }
+}
+
+/// An open request: there is nothing in it, it is only counted.
+type Open = mpsc::Sender<Infallible>;
+
+/// Waits until no request is open, and a moment longer for the last bytes of answers.
+///
+/// Connections are not waited for: that an HTTP/2 connection ends takes a client that hears of it.
+async fn all_answered(mut requests: mpsc::Receiver<Infallible>) {
+    let None = requests.recv().await;
+    tokio::time::sleep(limits::DRAIN).await;
 }
 
 type TlsStream = tokio_rustls::server::TlsStream<TcpStream>;
@@ -74,21 +99,81 @@ async fn connection(
     stream: TlsStream,
     address: std::net::SocketAddr,
     watcher: hyper_util::server::graceful::Watcher,
+    open: mpsc::WeakSender<Infallible>,
 ) {
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let chain = chain.iter().map(|c| c.clone().into_owned()).collect();
     let peer = Arc::new(Peer::tls(address, chain));
+    let asked = Arc::new(AtomicBool::new(false));
+    let asking = asked.clone();
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-        let (server, peer) = (server.clone(), peer.clone());
+        asking.store(true, Ordering::Relaxed);
+        let (server, peer, open) = (server.clone(), peer.clone(), open.upgrade());
         async move {
             let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
-            Ok::<_, std::convert::Infallible>(chain::handle(&server, &peer, request).await)
+            let response = chain::handle(&server, &peer, request).await;
+            Ok::<_, Infallible>(response.map(|body| Answer::new(body, open)))
         }
     });
     let connection = http.serve_connection(TokioIo::new(stream), service).into_owned();
-    if let Err(error) = watcher.watch(connection).await {
+    let mut connection = pin!(watcher.watch(connection));
+    let ended = match tokio::time::timeout(limits::HEADER_READ, &mut connection).await {
+        Ok(ended) => ended,
+        // The libraries have no deadline for the first bytes, nor for the start of HTTP/2.
+        Err(_) if !asked.load(Ordering::Relaxed) => {
+            tracing::debug!(%address, "no request in time");
+            return;
+        }
+        Err(_) => connection.await,
+    };
+    if let Err(error) = ended {
         tracing::debug!(%address, %error, "connection ended");
     }
+}
+
+/// A body that keeps its request open until it is written.
+struct Answer {
+    body: Body,
+    _open: Option<Open>,
+}
+
+impl Answer {
+    fn new(body: Body, open: Option<Open>) -> Answer {
+        // Watches end by themselves when the server does. One whose client does not read cannot
+        // even do that, and is not waited for.
+        let open = open.filter(|_| matches!(body, Body::Full(_)));
+        Answer { body, _open: open }
+    }
+}
+
+impl http_body::Body for Answer {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// What the kernel is to do for a connection. None of it is worth refusing one for.
+fn set_options(stream: &TcpStream) {
+    let _ = stream.set_nodelay(true);
+    // A client that stops reading, or is gone without a word: writes to it would wait for ever,
+    // and so would a watch that has nothing to write.
+    let _ = sockopt::set_tcp_user_timeout(stream, limits::UNREAD.as_millis() as u32);
+    let _ = sockopt::set_tcp_keepidle(stream, limits::UNREAD);
+    let _ = sockopt::set_socket_keepalive(stream, true);
 }
 
 fn http() -> Builder<TokioExecutor> {

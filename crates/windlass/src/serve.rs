@@ -95,16 +95,23 @@ async fn run(settings: Settings) -> Result<()> {
     );
     let serving = tokio::spawn(serving);
     let controllers = settings.controllers.then(|| controllers(&server, shutdown.clone()));
+    // Before anybody hears that it is ready: who hears it may already send the signal.
+    let told = signals()?;
     announce(&settings.data);
-    let ended = until_told(&store).await;
+    let ended = tokio::select! {
+        () = told => Ok(()),
+        error = store.failed() => Err(error).context("the store cannot go on"),
+    };
     tracing::info!("shutting down");
     down.send_replace(true);
     serving.await.context("serving ended badly")?;
     if let Some(controllers) = controllers {
         controllers.await.context("the controllers ended badly")?;
     }
-    store.close().await?;
-    ended
+    // Why it ended comes first; a store that failed does not close well either.
+    let closed = store.close().await;
+    ended?;
+    Ok(closed?)
 }
 
 async fn assemble(
@@ -159,20 +166,14 @@ fn announce(data: &DataDir) {
     let _ = std::io::stdout().flush();
 }
 
-/// Waits for SIGTERM, SIGINT or the store's end.
-async fn until_told(store: &Arc<dyn Store>) -> Result<()> {
-    tokio::select! {
-        told = signalled() => told,
-        error = store.failed() => Err(error).context("the store cannot go on"),
-    }
-}
-
-/// Waits for SIGTERM or SIGINT.
-pub async fn signalled() -> Result<()> {
+/// From now on SIGTERM and SIGINT do not end the process but what this returns.
+pub fn signals() -> Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = terminate.recv() => Ok(()),
-        _ = interrupt.recv() => Ok(()),
-    }
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
 }

@@ -308,6 +308,8 @@ pub fn store_error(error: windlass_store::Error) -> Error {
         windlass_store::Error::Future { .. } => {
             Error::Unavailable("the store is behind; try again".into())
         }
+        // The change may be on disk all the same, and be there after a restart.
+        windlass_store::Error::Failed { .. } => Error::Internal("the store failed".into()),
         _ => Error::Unavailable("the store is not available; nothing was changed".into()),
     }
 }

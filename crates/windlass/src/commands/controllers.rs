@@ -5,7 +5,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::sync::watch;
 
 use crate::cli::ControllersArgs;
-use crate::serve::signalled;
+use crate::serve::signals;
 
 /// Works until told to stop.
 pub fn run(arguments: ControllersArgs) -> Result<()> {
@@ -30,8 +30,9 @@ async fn work(arguments: ControllersArgs) -> Result<()> {
         );
     }
     let (down, shutdown) = watch::channel(false);
+    let told = signals()?;
     let controllers = tokio::spawn(windlass_controllers::run(client, shutdown));
-    signalled().await?;
+    told.await;
     down.send_replace(true);
     controllers.await.context("the controllers ended badly")
 }

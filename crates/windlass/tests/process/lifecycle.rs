@@ -8,6 +8,7 @@ use std::process::{Command, Output, Stdio};
 use hyper::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::server::{PATIENCE, Place, Windlass, wait};
 
@@ -63,6 +64,19 @@ async fn sigterm_ends_watches_and_exits_well() {
         let status = server.wait(PATIENCE).expect("it ends");
         assert_eq!(status.code(), Some(0), "{}", server.place().log());
     }
+}
+
+/// The end of HTTP/2 is agreed upon; a client that does not answer must not hold the server.
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_does_not_wait_for_clients_that_do_not_hear() {
+    let mut server = Windlass::start();
+    let mut stream = server.http().tls().await.unwrap();
+    // The preface and empty settings; then nothing, whatever the server says.
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    stream.read_u8().await.expect("HTTP/2 has begun");
+    server.signal(Signal::TERM);
+    let status = server.wait(PATIENCE / 3).expect("it ends long before the grace period does");
+    assert_eq!(status.code(), Some(0), "{}", server.place().log());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,11 +1,13 @@
 //! The built binary as a process, driven by real clients over real sockets.
 //!
 //! `cargo xtask test` installs the clients and says where they are in `WINDLASS_KUBECTL` and
-//! `WINDLASS_PYTHON`; without it they are looked for on `PATH`. A missing client fails its tests.
+//! `WINDLASS_PYTHON`, and `strace` in `WINDLASS_STRACE`; without it they are looked for on `PATH`.
+//! A missing program fails its tests.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, fixtures included")]
 
 mod bad_input;
+mod faults;
 mod http;
 mod kill;
 mod kube;

@@ -62,21 +62,32 @@ impl Place {
 
     /// Start a server here, on the port of the last one if there was one.
     pub fn start(self) -> Windlass {
-        let listen = self.address().map_or("127.0.0.1:0".to_owned(), |last| last.to_string());
+        let command = self.again();
+        self.launch(command)
+            .unwrap_or_else(|place| panic!("no line that says ready; log:\n{}", place.log()))
+    }
+
+    /// `windlass up` on the port of the last server here, if there was one.
+    pub fn again(&self) -> Command {
+        self.up(&self.address().map_or("127.0.0.1:0".to_owned(), |last| last.to_string()))
+    }
+
+    /// Start a server here with a command that ends in one; `Err` when it never gets ready.
+    pub fn launch(self, mut command: Command) -> Result<Windlass, Self> {
         let log =
             File::options().create(true).append(true).open(self.path().join("server.log")).unwrap();
-        let mut child = self.up(&listen).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let lines = lines(child.stdout.take().unwrap());
         let Ok(ready) = lines.recv_timeout(PATIENCE) else {
             let _ = child.kill();
-            let status = child.wait();
-            panic!("no line that says ready; {status:?}; log:\n{}", self.log());
+            let _ = child.wait();
+            return Err(self);
         };
         let Some(address) = self.address() else {
             let _ = child.kill();
             panic!("ready ({ready:?}) but no address in admin.kubeconfig");
         };
-        Windlass { place: Some(self), child, address, ready }
+        Ok(Windlass { place: Some(self), child, address, ready })
     }
 
     /// Where the kubeconfig says the server is.

@@ -1,0 +1,142 @@
+//! A disk that fails under a running server, and kills at the very moment of a write: strace makes
+//! the n-th system call fail, or kills the server there.
+//!
+//! Whatever happens, what was acknowledged is there afterwards and what was refused as unchanged is
+//! not. A full disk passes; after an I/O error the server ends, and says why.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::process::Command;
+
+use hyper::Method;
+use serde_json::{Value, json};
+
+use crate::server::{PATIENCE, Place, Windlass, long};
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// Enough writes that every fault of a round is met.
+const WRITES: usize = 12;
+
+/// What a round of writes came to.
+#[derive(Default)]
+struct Outcome {
+    acknowledged: BTreeSet<String>,
+    /// Refused with the promise that nothing was changed.
+    refused: BTreeSet<String>,
+    /// Whether something failed without that promise.
+    unknown: bool,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_sync_ends_the_server() {
+    sweep("fsync", "error=EIO", |server, outcome| {
+        assert!(outcome.refused.is_empty(), "the change may be on disk");
+        ended_for_a_reason(server, outcome);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_write_ends_the_server() {
+    sweep("pwrite64", "error=EIO", ended_for_a_reason).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_passes() {
+    sweep("pwrite64", "error=ENOSPC", |_, outcome| {
+        assert!(!outcome.unknown, "a full disk is no failure");
+        assert!(outcome.acknowledged.len() + 1 >= WRITES, "only one call failed");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_at_a_write_loses_nothing() {
+    sweep("fsync,pwrite64,ftruncate", "signal=KILL", |_, _| {}).await;
+}
+
+fn ended_for_a_reason(server: &mut Windlass, outcome: &Outcome) {
+    if outcome.unknown {
+        let status = server.wait(PATIENCE).expect("it ends");
+        assert_eq!(status.code(), Some(1));
+        let log = server.place().log();
+        assert!(log.contains("the store cannot go on"), "{log}");
+    }
+}
+
+/// Has the n-th of `calls` meet `fault`, for one n after the other, and checks what is there after
+/// a restart.
+async fn sweep(calls: &str, fault: &str, check: impl Fn(&mut Windlass, &Outcome)) {
+    let rounds = if long() { 40 } else { 4 };
+    let mut place = Windlass::start().stop();
+    let mut met = 0;
+    for n in 1..=rounds {
+        let command = under_strace(&place, calls, fault, n);
+        let (left, outcome) = match place.launch(command) {
+            // Even the start may need a write.
+            Err(left) => (left, Outcome { unknown: true, ..Outcome::default() }),
+            Ok(mut server) => {
+                let outcome = write(&server, n).await;
+                check(&mut server, &outcome);
+                (server.kill(), outcome)
+            }
+        };
+        met += usize::from(outcome.unknown || !outcome.refused.is_empty());
+        let server = left.start();
+        let there = names(&server).await;
+        let lost: Vec<_> = outcome.acknowledged.difference(&there).collect();
+        assert!(lost.is_empty(), "{calls} {fault} {n}: lost {lost:?}");
+        let made: Vec<_> = outcome.refused.intersection(&there).collect();
+        assert!(made.is_empty(), "{calls} {fault} {n}: refused but there: {made:?}");
+        place = server.stop();
+    }
+    assert!(met * 2 >= rounds, "only {met} of {rounds} faults were met");
+}
+
+/// The server as the child, strace beside it: signals and the exit status are the server's own.
+fn under_strace(place: &Place, calls: &str, fault: &str, n: usize) -> Command {
+    let strace = env::var_os("WINDLASS_STRACE").unwrap_or_else(|| "strace".into());
+    let found = Command::new(&strace).arg("--version").output();
+    assert!(found.is_ok(), "strace is needed: `cargo xtask test` fetches it, or install it");
+    let server = place.again();
+    let mut command = Command::new(strace);
+    command
+        .args(["-D", "-f", "-qq", "-o", "/dev/null"])
+        .arg(format!("--trace={calls}"))
+        .arg(format!("--inject={calls}:{fault}:when={n}"))
+        .arg(server.get_program())
+        .args(server.get_args());
+    command
+}
+
+async fn write(server: &Windlass, round: usize) -> Outcome {
+    let mut outcome = Outcome::default();
+    let Ok(mut connection) = server.http().connect().await else {
+        return Outcome { unknown: true, ..outcome };
+    };
+    for i in 0..WRITES {
+        let name = format!("w-{round}-{i}");
+        let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+        match connection.ask(Method::POST, CONFIG_MAPS, &body).await {
+            Ok((201, _)) => drop(outcome.acknowledged.insert(name)),
+            Ok((503, answer)) => {
+                assert!(answer["message"].as_str().unwrap().contains("nothing was changed"));
+                outcome.refused.insert(name);
+            }
+            Ok((500, _)) => outcome.unknown = true,
+            Ok(other) => panic!("{other:?}"),
+            Err(_) => {
+                outcome.unknown = true;
+                break;
+            }
+        }
+    }
+    outcome
+}
+
+async fn names(server: &Windlass) -> BTreeSet<String> {
+    let (status, list) = server.http().ask(Method::GET, CONFIG_MAPS, Value::Null).await;
+    assert_eq!(status, 200, "{list}");
+    let items = list["items"].as_array().unwrap();
+    items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+}
