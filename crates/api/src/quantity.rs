@@ -55,6 +55,11 @@ impl Quantity {
         &self.text
     }
 
+    /// The amount in billionths, which is as fine as amounts are; as large as can be counted.
+    pub fn nanos(&self) -> i128 {
+        self.amount.nanos()
+    }
+
     /// The canonical text, without a copy.
     pub fn into_string(self) -> String {
         self.text
@@ -252,6 +257,17 @@ impl Decimal {
         Decimal { negative, digits, scale }
     }
 
+    fn nanos(&self) -> i128 {
+        if self.digits.is_empty() {
+            return 0;
+        }
+        let power = u32::try_from(self.scale - FINEST).ok().and_then(|n| 10i128.checked_pow(n));
+        let nanos = self.digits.parse::<i128>().ok().zip(power);
+        let nanos = nanos.and_then(|(digits, power)| digits.checked_mul(power));
+        let nanos = nanos.unwrap_or(i128::MAX);
+        if self.negative { -nanos } else { nanos }
+    }
+
     /// The number and suffix of an amount that is whole and at least 1024.
     fn in_binary(&self) -> Option<(u128, &'static str)> {
         if self.scale < 0 {
@@ -397,5 +413,21 @@ mod tests {
             }
         }
         assert_eq!(Quantity::parse("1000m"), Quantity::parse("1"));
+    }
+
+    #[test]
+    fn amounts_are_counted_in_billionths() {
+        for (text, want) in [
+            ("0", 0),
+            ("1n", 1),
+            ("-1.5", -1_500_000_000),
+            ("1Ki", 1_024_000_000_000),
+            ("1e20", 10i128.pow(29)),
+            ("1e1000000000", i128::MAX),
+            ("-1e30", -i128::MAX),
+            ("170141183460469231731687303715884105728n", i128::MAX),
+        ] {
+            assert_eq!(Quantity::parse(text).unwrap().nanos(), want, "{text}");
+        }
     }
 }

@@ -78,7 +78,7 @@ pub struct Cause {
 
 /// The machine-readable types of causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)] // the names are the documentation: they are the wire values
+#[allow(missing_docs, reason = "the names are the documentation: they are the wire values")]
 pub enum CauseType {
     FieldValueNotFound,
     FieldValueRequired,

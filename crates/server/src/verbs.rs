@@ -6,7 +6,7 @@ pub mod delete;
 pub mod get;
 pub mod list;
 pub mod patch;
-pub mod token;
+pub mod subresource;
 pub mod update;
 pub mod watch;
 

@@ -28,7 +28,7 @@ pub struct Change {
 
 /// The type of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names are the documentation: they are the wire values")]
 pub enum ChangeType {
     Added,
     Modified,

@@ -17,7 +17,7 @@ pub struct ClientCas {
 
 /// Why a presented certificate is no identity. For the log, never for the client.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum Refused {
     #[error("the certificate cannot be read")]
     Unreadable,

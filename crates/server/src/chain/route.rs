@@ -22,7 +22,7 @@ use crate::server::Server;
 use crate::user::User;
 use crate::verbs::create::Written;
 use crate::verbs::delete::Deleted;
-use crate::verbs::{Call, create, delete, get, list, patch, token, update, watch};
+use crate::verbs::{Call, create, delete, get, list, patch, subresource, update, watch};
 use crate::watch::Shape;
 use crate::{documents, health, respond, table};
 
@@ -137,7 +137,7 @@ async fn subresource(
         }
         (Action::Create { .. }, &Method::POST) => {
             let bytes = body::read(body).await?;
-            let (code, value) = token::create(call, &found.action, &bytes).await?;
+            let (code, value) = subresource::create(call, &found.action, &bytes).await?;
             Ok(respond::value(code, output, &value))
         }
         _ => Err(Error::MethodNotAllowed),

@@ -41,7 +41,7 @@ pub enum View {
 
 /// The versions of `meta.k8s.io` that views exist in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names are the documentation: they are the wire values")]
 pub enum MetaVersion {
     V1,
     V1beta1,

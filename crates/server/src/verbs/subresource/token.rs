@@ -1,4 +1,4 @@
-//! POST to a subresource that does something: tokens, evictions, bindings.
+//! `serviceaccounts/token`: a signed token for a service account.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -7,40 +7,12 @@ use windlass_api::field::{Errors, Path};
 use windlass_api::meta::Meta;
 use windlass_api::timestamp;
 
-use super::decode::{self, Expected};
-use super::delete::{self, Deleted};
-use super::{Call, get, update};
 use crate::error::{Error, Subject};
-use crate::limits;
-use crate::registry::kind::Action;
-use crate::request::options::{DeleteOptions, WriteOptions};
+use crate::request::options::WriteOptions;
+use crate::verbs::{Call, get};
 
-/// Does what the subresource is for. Answers with a code and a body.
-pub async fn create(
-    call: &Call<'_>,
-    action: &Action,
-    body: &[u8],
-) -> Result<(StatusCode, Value), Error> {
-    let Action::Create { group, version, kind, type_name } = *action else {
-        return Err(Error::MethodNotAllowed);
-    };
-    let options = WriteOptions::parse(call.query, "CreateOptions")?;
-    let expected = Expected { group, version, kind, type_name };
-    let draft = decode::object(call, expected, body, options.field_validation)?;
-    match kind {
-        "TokenRequest" => token(call, draft.value, &options),
-        "Eviction" => evict(call, &draft.value, &options).await,
-        "Binding" => bind(call, &draft.value, &options).await,
-        _ => Err(Error::MethodNotAllowed),
-    }
-}
-
-/// Kubernetes' bounds on a token's lifetime, in seconds.
-const SHORTEST: i64 = 10 * 60;
-const LONGEST: i64 = 1 << 32;
-const DEFAULT: i64 = 60 * 60;
-
-fn token(
+/// Signs a token for the service account of the path.
+pub fn request(
     call: &Call<'_>,
     mut request: Value,
     options: &WriteOptions,
@@ -87,6 +59,11 @@ fn token(
     });
     Ok((StatusCode::CREATED, request))
 }
+
+/// Kubernetes' bounds on a token's lifetime, in seconds.
+const SHORTEST: i64 = 10 * 60;
+const LONGEST: i64 = 1 << 32;
+const DEFAULT: i64 = 60 * 60;
 
 fn check_lifetime(seconds: i64) -> Result<(), Error> {
     let mut errors = Errors::new();
@@ -164,59 +141,4 @@ fn bind_token(
 fn other(call: &Call<'_>, plural: &str, key: &str) -> Option<Value> {
     let (kind, _) = call.server.registry.by_path("", "v1", plural)?;
     Some(call.server.caches.of(kind)?.get(key)?.stored_value())
-}
-
-async fn evict(
-    call: &Call<'_>,
-    eviction: &Value,
-    options: &WriteOptions,
-) -> Result<(StatusCode, Value), Error> {
-    let mut delete = DeleteOptions::from_value(&eviction["deleteOptions"])?;
-    delete.dry_run |= options.dry_run;
-    match delete::delete_one(call, &delete).await? {
-        Deleted::Gone(_) | Deleted::Going(_) => Ok((StatusCode::CREATED, success())),
-    }
-}
-
-async fn bind(
-    call: &Call<'_>,
-    binding: &Value,
-    options: &WriteOptions,
-) -> Result<(StatusCode, Value), Error> {
-    let node = binding["target"]["name"].as_str().unwrap_or_default();
-    if node.is_empty() {
-        let mut errors = Errors::new();
-        errors.required(&Path::new("target").child("name"), "");
-        return Err(Error::Invalid {
-            group: String::new(),
-            kind: "Binding".into(),
-            name: call.path.name.clone(),
-            errors,
-        });
-    }
-    for _ in 0..limits::PATCH_RETRIES {
-        let old = get::find(call)?;
-        let mut pod = old.stored_value();
-        let bound = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-        if !bound.is_empty() {
-            let why = format!(
-                "pod {} is already assigned to node {}",
-                call.path.name,
-                windlass_api::field::quote(bound)
-            );
-            return Err(Error::Conflict(Subject::new("", "pods/binding", &call.path.name), why));
-        }
-        pod["spec"]["nodeName"] = json!(node);
-        let api_version = call.kind.stored().api_version();
-        let stored = crate::object::encode(call.kind.name, &api_version, &pod, false);
-        match update::store(call, &old, stored, options.dry_run).await {
-            Err(Error::Conflict(..)) => {}
-            other => return other.map(|_| (StatusCode::CREATED, success())),
-        }
-    }
-    Err(update::contended(call))
-}
-
-fn success() -> Value {
-    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
 }

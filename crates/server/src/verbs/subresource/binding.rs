@@ -1,0 +1,51 @@
+//! `pods/binding`: puts a pod that has no node yet on one.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+use windlass_api::field::{Errors, Path};
+
+use super::success;
+use crate::error::{Error, Subject};
+use crate::limits;
+use crate::request::options::WriteOptions;
+use crate::verbs::{Call, get, update};
+
+/// Gives the pod of the path to the node that the binding names.
+pub async fn bind(
+    call: &Call<'_>,
+    binding: &Value,
+    options: &WriteOptions,
+) -> Result<(StatusCode, Value), Error> {
+    let node = binding["target"]["name"].as_str().unwrap_or_default();
+    if node.is_empty() {
+        let mut errors = Errors::new();
+        errors.required(&Path::new("target").child("name"), "");
+        return Err(Error::Invalid {
+            group: String::new(),
+            kind: "Binding".into(),
+            name: call.path.name.clone(),
+            errors,
+        });
+    }
+    for _ in 0..limits::PATCH_RETRIES {
+        let old = get::find(call)?;
+        let mut pod = old.stored_value();
+        let bound = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+        if !bound.is_empty() {
+            let why = format!(
+                "pod {} is already assigned to node {}",
+                call.path.name,
+                windlass_api::field::quote(bound)
+            );
+            return Err(Error::Conflict(Subject::new("", "pods/binding", &call.path.name), why));
+        }
+        pod["spec"]["nodeName"] = json!(node);
+        let api_version = call.kind.stored().api_version();
+        let stored = crate::object::encode(call.kind.name, &api_version, &pod, false);
+        match update::store(call, &old, stored, options.dry_run).await {
+            Err(Error::Conflict(..)) => {}
+            other => return other.map(|_| (StatusCode::CREATED, success())),
+        }
+    }
+    Err(update::contended(call))
+}
