@@ -35,6 +35,8 @@ pub struct Kind {
     pub columns: &'static [Column],
     /// The cells of one row, as many as there are columns.
     pub row: fn(&Value, OffsetDateTime) -> Vec<Value>,
+    /// What the row of an object says of the object itself: the conditions of a `TableRow`.
+    pub row_conditions: fn(&Value) -> Vec<Value>,
     /// Whether `metadata.generation` is kept: 1 at creation, raised when anything but metadata
     /// and status changes.
     pub generation: bool,
@@ -188,6 +190,7 @@ impl Kind {
         selectable: &[],
         columns: &[],
         row: |_, _| Vec::new(),
+        row_conditions: |_| Vec::new(),
         generation: false,
         unconditional_update: true,
         create_on_update: false,

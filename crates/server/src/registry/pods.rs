@@ -87,6 +87,7 @@ pub const KIND: Kind = Kind {
     ],
     columns: &columns::COLUMNS,
     row: row::row,
+    row_conditions: row::conditions,
     generation: true,
     defaults: defaults::pod,
     prepare_create: prepare::create,
