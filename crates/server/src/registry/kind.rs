@@ -59,6 +59,9 @@ pub struct Kind {
     /// Whether deleting waits for `deletionGracePeriodSeconds` (pods on a node); given the
     /// object and the period the client asked for, the period to use.
     pub grace: fn(&Value, Option<i64>) -> i64,
+    /// Whether objects have a grace period at all: then they are marked as deleted before they go,
+    /// even where the period is zero, and watchers see both.
+    pub graceful: bool,
     /// Changes an object that is being deleted (namespaces: phase Terminating).
     pub prepare_delete: fn(&mut Value),
     /// Whether a deleted object without finalizers may go (namespaces: not before the spec's own
@@ -201,6 +204,7 @@ impl Kind {
         validate_create: |_, _| {},
         validate_update: |_, _, _| {},
         grace: |_, _| 0,
+        graceful: false,
         prepare_delete: |_| {},
         may_vanish: |_| true,
         ttl: None,

@@ -95,6 +95,7 @@ pub const KIND: Kind = Kind {
     validate_create: validate::create,
     validate_update: validate::update,
     grace: prepare::grace,
+    graceful: true,
     returns_deleted: true,
     ..Kind::DEFAULT
 };
