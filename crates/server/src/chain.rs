@@ -18,9 +18,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures::FutureExt;
-use http::header::{CACHE_CONTROL, HeaderValue};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, HeaderValue};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, Request, Response};
+use http::{HeaderMap, HeaderName, Method, Request, Response};
+use http_body::Body as _;
 
 use crate::body::{Body, Incoming};
 use crate::error::Error;
@@ -62,6 +63,9 @@ pub async fn handle(
     headers.insert(AUDIT_ID, audit_id);
     // Documents whose address is their content say so themselves.
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+    if parts.method == Method::HEAD {
+        leave_out_body(&mut response);
+    }
     let dry_run = query.first("dryRun").is_some();
     server.metrics.request(facts, dry_run, response.status().as_u16(), started.elapsed());
     tracing::debug!(
@@ -72,6 +76,15 @@ pub async fn handle(
         "request"
     );
     response
+}
+
+/// HTTP/2 clients take a body after a HEAD for a broken connection.
+fn leave_out_body(response: &mut Response<Body>) {
+    let length = response.body().size_hint().exact();
+    *response.body_mut() = Body::empty();
+    if let Some(length) = length {
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
 }
 
 async fn stages(

@@ -67,8 +67,12 @@ fn row(call: &Call<'_>, version: MetaVersion, object: &Object) -> Value {
         (call.kind.row)(&value, call.now)
     };
     let mut row = json!({"cells": cells});
+    let conditions = (call.kind.row_conditions)(&value);
+    if !conditions.is_empty() {
+        row["conditions"] = conditions.into();
+    }
     match call.query.first("includeObject").unwrap_or("Metadata") {
-        "None" => {}
+        "None" => row["object"] = Value::Null,
         "Object" => row["object"] = object.value(call.kind, call.served),
         _ => row["object"] = partial(call, version, object),
     }

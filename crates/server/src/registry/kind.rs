@@ -35,6 +35,8 @@ pub struct Kind {
     pub columns: &'static [Column],
     /// The cells of one row, as many as there are columns.
     pub row: fn(&Value, OffsetDateTime) -> Vec<Value>,
+    /// What the row of an object says of the object itself: the conditions of a `TableRow`.
+    pub row_conditions: fn(&Value) -> Vec<Value>,
     /// Whether `metadata.generation` is kept: 1 at creation, raised when anything but metadata
     /// and status changes.
     pub generation: bool,
@@ -57,6 +59,9 @@ pub struct Kind {
     /// Whether deleting waits for `deletionGracePeriodSeconds` (pods on a node); given the
     /// object and the period the client asked for, the period to use.
     pub grace: fn(&Value, Option<i64>) -> i64,
+    /// Whether objects have a grace period at all: then they are marked as deleted before they go,
+    /// even where the period is zero, and watchers see both.
+    pub graceful: bool,
     /// Changes an object that is being deleted (namespaces: phase Terminating).
     pub prepare_delete: fn(&mut Value),
     /// Whether a deleted object without finalizers may go (namespaces: not before the spec's own
@@ -188,6 +193,7 @@ impl Kind {
         selectable: &[],
         columns: &[],
         row: |_, _| Vec::new(),
+        row_conditions: |_| Vec::new(),
         generation: false,
         unconditional_update: true,
         create_on_update: false,
@@ -198,6 +204,7 @@ impl Kind {
         validate_create: |_, _| {},
         validate_update: |_, _, _| {},
         grace: |_, _| 0,
+        graceful: false,
         prepare_delete: |_| {},
         may_vanish: |_| true,
         ttl: None,

@@ -61,6 +61,8 @@ pub const KIND: Kind = Kind {
     validate_update: |new, _, errors| validate_finalizers(new, |path, _| path.clone(), errors),
     prepare_delete: |object| {
         part(object, "status").insert("phase".into(), "Terminating".into());
+        // It waits for its contents, however long they take.
+        part(object, "metadata").remove("deletionGracePeriodSeconds");
     },
     delete_collection: false,
     // Its contents go first; who empties it takes the finalizer away.

@@ -87,6 +87,7 @@ pub const KIND: Kind = Kind {
     ],
     columns: &columns::COLUMNS,
     row: row::row,
+    row_conditions: row::conditions,
     generation: true,
     defaults: defaults::pod,
     prepare_create: prepare::create,
@@ -94,6 +95,7 @@ pub const KIND: Kind = Kind {
     validate_create: validate::create,
     validate_update: validate::update,
     grace: prepare::grace,
+    graceful: true,
     returns_deleted: true,
     ..Kind::DEFAULT
 };

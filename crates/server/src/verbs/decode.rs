@@ -130,38 +130,85 @@ pub fn in_normal_form(
     let normal = normalise(Schema::get(), expected.type_id()?, value).map_err(|e| {
         cannot_be_handled(expected, expected.kind, expected.version, &e.to_string())
     })?;
-    let oddities = oddities(duplicates, normal.unknown);
+    told(expected, normal.value, oddities(duplicates, normal.unknown), validation)
+}
+
+/// As [`in_normal_form`], for what is applied: a field that the schema does not know is refused
+/// when the object is merged, however lenient the validation.
+pub fn applied_in_normal_form(
+    expected: Expected,
+    value: Value,
+    duplicates: Vec<String>,
+    validation: FieldValidation,
+) -> Result<Draft, Error> {
+    let draft = in_normal_form(expected, value, Vec::new(), FieldValidation::Ignore)?;
+    told(expected, draft.value, oddities(duplicates, Vec::new()), validation)
+}
+
+fn told(
+    expected: Expected,
+    value: Value,
+    oddities: Vec<String>,
+    validation: FieldValidation,
+) -> Result<Draft, Error> {
     match validation {
         FieldValidation::Strict if !oddities.is_empty() => {
             let why = format!("strict decoding error: {}", oddities.join(", "));
             Err(cannot_be_handled(expected, expected.kind, expected.version, &why))
+        }
+        FieldValidation::Warn => Ok(Draft { value, warnings: oddities }),
+        _ => Ok(Draft { value, warnings: Vec::new() }),
+    }
+}
+
+/// As [`in_normal_form`], for the result of a patch: there Kubernetes calls a failure an invalid
+/// patch, and shows it as `shown` says.
+pub fn patched_in_normal_form(
+    expected: Expected,
+    value: Value,
+    duplicates: Vec<String>,
+    validation: FieldValidation,
+    shown: impl FnOnce() -> String,
+) -> Result<Draft, Error> {
+    let normal = match normalise(Schema::get(), expected.type_id()?, value) {
+        Ok(normal) => normal,
+        Err(error) => return Err(invalid_patch(&shown(), &error.to_string())),
+    };
+    let oddities = oddities(duplicates, normal.unknown);
+    match validation {
+        FieldValidation::Strict if !oddities.is_empty() => {
+            let why = format!("strict decoding error: {}", oddities.join(", "));
+            Err(invalid_patch(&shown(), &why))
         }
         FieldValidation::Warn => Ok(Draft { value: normal.value, warnings: oddities }),
         _ => Ok(Draft { value: normal.value, warnings: Vec::new() }),
     }
 }
 
-/// As [`in_normal_form`], for the result of a patch: there Kubernetes calls a strict failure invalid.
-pub fn patched_in_normal_form(
-    expected: Expected,
-    value: Value,
-    duplicates: Vec<String>,
-    validation: FieldValidation,
-    patch: &[u8],
-) -> Result<Draft, Error> {
-    let lenient = match validation {
-        FieldValidation::Ignore => FieldValidation::Ignore,
-        _ => FieldValidation::Warn,
-    };
-    let draft = in_normal_form(expected, value, duplicates, lenient)?;
-    if validation == FieldValidation::Strict && !draft.warnings.is_empty() {
-        let mut errors = Errors::new();
-        let why = format!("strict decoding error: {}", draft.warnings.join(", "));
-        errors.invalid_str(&Path::new("patch"), &String::from_utf8_lossy(patch), &why);
-        let (group, kind, name) = (String::new(), String::new(), String::new());
-        return Err(Error::Invalid { group, kind, name, errors });
+fn invalid_patch(shown: &str, why: &str) -> Error {
+    let mut errors = Errors::new();
+    errors.invalid_str(&Path::new("patch"), shown, why);
+    let (group, kind, name) = (String::new(), String::new(), String::new());
+    Error::Invalid { group, kind, name, errors }
+}
+
+/// A value as Go prints it, which is how Kubernetes shows a strategic merge patch.
+pub fn as_go_prints(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+        Value::Array(list) => {
+            let parts: Vec<String> = list.iter().map(as_go_prints).collect();
+            format!("[{}]", parts.join(" "))
+        }
+        Value::Object(map) => {
+            let mut parts: Vec<String> =
+                map.iter().map(|(name, value)| format!("{name}:{}", as_go_prints(value))).collect();
+            parts.sort();
+            format!("map[{}]", parts.join(" "))
+        }
     }
-    Ok(draft)
 }
 
 fn oddities(duplicates: Vec<String>, unknown: Vec<String>) -> Vec<String> {

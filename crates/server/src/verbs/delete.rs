@@ -90,7 +90,8 @@ pub async fn delete_one(call: &Call<'_>, options: &DeleteOptions) -> Result<Dele
         let mut new = before.clone();
         mark(call, options, &mut new);
         let done = if is_due(call, &new) {
-            remove(call, &old, options.dry_run).await.map(Deleted::Gone)
+            let marked = if call.kind.graceful { Some(&new) } else { None };
+            vanish(call, old, marked, options.dry_run).await.map(Deleted::Gone)
         } else {
             let stored = encode(call.kind.name, &call.kind.stored().api_version(), &new, false);
             if stored == old.stored_bytes() {
@@ -104,6 +105,24 @@ pub async fn delete_one(call: &Call<'_>, options: &DeleteOptions) -> Result<Dele
         }
     }
     Err(update::contended(call))
+}
+
+/// Removes an object that has nothing left to wait for; a graceful one as it was marked.
+async fn vanish(
+    call: &Call<'_>,
+    mut old: Arc<Object>,
+    marked: Option<&Value>,
+    dry_run: bool,
+) -> Result<Arc<Object>, Error> {
+    if let Some(marked) = marked
+        && !dry_run
+    {
+        let stored = encode(call.kind.name, &call.kind.stored().api_version(), marked, false);
+        if stored != old.stored_bytes() {
+            old = store(call, &old, stored, false).await?;
+        }
+    }
+    remove(call, &old, dry_run).await
 }
 
 fn check_preconditions(
@@ -145,7 +164,9 @@ fn mark(call: &Call<'_>, options: &DeleteOptions, value: &mut Value) {
         }
     }
     let grace = (call.kind.grace)(value, options.grace_period).clamp(0, LONGEST_GRACE);
-    let already = Meta::of(value).deletion_grace_period_seconds();
+    let meta = Meta::of(value);
+    let already =
+        meta.is_deleting().then(|| meta.deletion_grace_period_seconds().unwrap_or_default());
     let fields = metadata(value);
     if finalizers.is_empty() {
         fields.remove("finalizers");

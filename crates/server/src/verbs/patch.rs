@@ -46,12 +46,16 @@ async fn change(
         if read::depth(&patched) > api_limits::MAX_DEPTH {
             return Err(Error::BadRequest("the patched object is nested too deeply".into()));
         }
+        let text = patched.to_string();
         let mut draft = decode::patched_in_normal_form(
             expected,
             patched,
             parsed.duplicates.clone(),
             options.field_validation,
-            body,
+            || match how {
+                PatchType::Strategic => decode::as_go_prints(&parsed.value),
+                _ => text,
+            },
         )?;
         decode::name_owners_once(&mut draft);
         check_type(call, &draft.value)?;
@@ -148,9 +152,10 @@ async fn apply(call: &Call<'_>, body: &Bytes, options: &WriteOptions) -> Result<
     check_applied(call, &value)?;
     let draft = {
         let lenient = value.clone();
-        decode::in_normal_form(expected, lenient, decoded.duplicates, options.field_validation)?
+        let (duplicates, validation) = (decoded.duplicates, options.field_validation);
+        decode::applied_in_normal_form(expected, lenient, duplicates, validation)?
     };
-    drop_unknown(&mut value, &draft.value);
+    take_normal_form(&mut value, &draft.value);
     if let Some(convert) = call.served.convert {
         value = (convert.to_stored)(value);
     }
@@ -231,21 +236,21 @@ fn check_applied(call: &Call<'_>, value: &Value) -> Result<(), Error> {
     check_name(call, &named)
 }
 
-/// Takes out of `value` what is not in `known`, so that nothing unknown is owned; what `known` has
-/// more (defaults, empty structs) is not applied.
-fn drop_unknown(value: &mut Value, known: &Value) {
+/// Brings what `value` says into the form it has in `known`, and leaves out nulls; what `known` has
+/// more (defaults, empty structs) is not applied, and what it has not is left for the merge to judge.
+fn take_normal_form(value: &mut Value, known: &Value) {
     match (value, known) {
         (Value::Object(map), Value::Object(known)) => {
             map.retain(|name, inner| {
-                let Some(known) = known.get(name) else { return inner.is_null() };
-                drop_unknown(inner, known);
+                let Some(known) = known.get(name) else { return true };
+                take_normal_form(inner, known);
                 true
             });
             map.retain(|_, inner| !inner.is_null());
         }
         (Value::Array(list), Value::Array(known)) if list.len() == known.len() => {
             for (inner, known) in list.iter_mut().zip(known) {
-                drop_unknown(inner, known);
+                take_normal_form(inner, known);
             }
         }
         (value, known) => *value = known.clone(),

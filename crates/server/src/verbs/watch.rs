@@ -30,12 +30,14 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions, shape: Shape) -> Resu
         Version::NotOlderThan(asked) | Version::Exact(asked) => Some(asked),
         Version::Latest | Version::Any => None,
     };
-    if let Some(asked) = start
+    let wants_state = options.send_initial_events.unwrap_or(start.is_none());
+    // Only a state must be there to be sent; changes after a version yet to come just follow it.
+    if wants_state
+        && let Some(asked) = start
         && let Err(error) = wait_for(call, asked).await
     {
         return Ok(Body::from(crate::watch::error_line(&error)));
     }
-    let wants_state = options.send_initial_events.unwrap_or(start.is_none());
     let (initial, after) = match start {
         Some(asked) if !wants_state => match cache.changes(asked, 1) {
             Ok(_) => (Vec::new(), asked),

@@ -183,15 +183,18 @@ async fn bodies_may_be_yaml_and_options_are_checked() {
         (by("one"), yaml.replace("apiVersion: v1\n", ""), 400),
         (by(&"x".repeat(129)), yaml.to_owned(), 422),
         (by("one%07"), yaml.to_owned(), 422),
-        (format!("{}&fieldValidation=Strict", by("one")), format!("{yaml}odd: 1\n"), 400),
     ] {
         let answer = apply(query.clone(), body.clone()).await;
         assert_eq!(answer.status, code, "{query} {body}: {}", answer.json());
     }
     let forced = server.patch(&format!("{MAPS}/a?force=true"), "merge", &json!({})).await;
     assert!(forced.fails(422, "Invalid").contains("may not be specified for non-apply patch"));
-    let warned = apply(by("one"), format!("{yaml}odd: 1\n")).await;
-    assert_eq!(warned.warnings(), ["299 - \"unknown field \\\"odd\\\"\""]);
+    for query in [by("one"), format!("{}&fieldValidation=Strict", by("one"))] {
+        let odd = apply(query, format!("{yaml}odd: 1\n")).await;
+        let why = "failed to create typed patch object (default/a; /v1, Kind=ConfigMap): \
+                   .odd: field not declared in schema";
+        assert_eq!(odd.fails(500, ""), why);
+    }
 }
 
 #[tokio::test]

@@ -181,10 +181,32 @@ async fn a_pod_on_a_node_is_given_time() {
     // The kubelet is done: it is gone.
     delete(&server, &path, &json!({"gracePeriodSeconds": 0})).await.expect(200);
     server.get(&path).await.fails(404, "NotFound");
-    // No time at all from the start.
-    server.post(PODS, &body).await.expect(201);
-    server.delete(&format!("{path}?gracePeriodSeconds=0")).await.expect(200);
+    // No time at all from the start: it is marked, and then gone.
+    let made = server.post(PODS, &body).await.expect(201);
+    let mut watch =
+        server.watch(&format!("{PODS}?watch=1&resourceVersion={}", version(&made))).await;
+    let gone = server.delete(&format!("{path}?gracePeriodSeconds=0")).await.expect(200);
+    assert!(gone["metadata"]["deletionTimestamp"].is_string());
+    assert_eq!(gone["metadata"]["deletionGracePeriodSeconds"], 0);
     server.get(&path).await.fails(404, "NotFound");
+    for kind in ["MODIFIED", "DELETED"] {
+        let event = watch.next().await;
+        assert_eq!(event["type"], kind);
+        assert_eq!(event["object"]["metadata"]["deletionGracePeriodSeconds"], 0);
+    }
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_being_deleted_has_no_period_of_grace() {
+    let server = TestServer::start().await;
+    let body = json!({"metadata": {"name": "going"}});
+    server.post("/api/v1/namespaces", &body).await.expect(201);
+    let going = server.delete("/api/v1/namespaces/going").await.expect(200);
+    assert_eq!(going["status"]["phase"], "Terminating");
+    assert!(going["metadata"]["deletionTimestamp"].is_string());
+    assert_eq!(going["metadata"].get("deletionGracePeriodSeconds"), None);
+    // Again: nothing new.
+    assert_eq!(server.delete("/api/v1/namespaces/going").await.expect(200), going);
 }
 
 #[tokio::test]

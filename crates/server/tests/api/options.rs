@@ -268,6 +268,7 @@ async fn a_head_is_answered_as_a_get() {
         assert_eq!(answer.status, code, "{path}");
         let watch = server.ask(Method::HEAD, &format!("{path}?pretty=true")).send().await;
         assert_eq!(watch.status, code, "{path}");
+        assert!(answer.body.is_empty() && watch.body.is_empty(), "{path}");
     }
 }
 

@@ -148,12 +148,7 @@ async fn patches_that_cannot_be() {
             422,
             "Invalid",
         ),
-        (
-            json_,
-            json!([{"op": "add", "path": "/data/k", "value": 7}]).to_string(),
-            400,
-            "BadRequest",
-        ),
+        (json_, json!([{"op": "add", "path": "/data/k", "value": 7}]).to_string(), 422, "Invalid"),
         (
             json_,
             json!([{"op": "replace", "path": "/kind", "value": "Secret"}]).to_string(),
@@ -175,8 +170,8 @@ async fn patches_that_cannot_be() {
         (merge, json!({"metadata": {"name": "b"}}).to_string(), 400, "BadRequest"),
         (merge, json!({"metadata": {"namespace": "b"}}).to_string(), 400, "BadRequest"),
         (merge, json!({"metadata": {"uid": "b"}}).to_string(), 422, "Invalid"),
-        (merge, json!({"metadata": 7}).to_string(), 400, "BadRequest"),
-        (merge, json!({"data": {"k": 7}}).to_string(), 400, "BadRequest"),
+        (merge, json!({"metadata": 7}).to_string(), 422, "Invalid"),
+        (merge, json!({"data": {"k": 7}}).to_string(), 422, "Invalid"),
         (merge, json!({"metadata": {"resourceVersion": "1"}}).to_string(), 409, "Conflict"),
         (strategic, "{".to_owned(), 400, "BadRequest"),
         (strategic, "[]".to_owned(), 400, "BadRequest"),
@@ -237,4 +232,23 @@ async fn patches_of_leases_need_no_version() {
     let patch = json!({"spec": {"holderIdentity": "b"}});
     let changed = server.patch(&format!("{leases}/l"), "merge", &patch).await.expect(200);
     assert_eq!(changed["spec"]["holderIdentity"], "b");
+}
+
+#[tokio::test]
+async fn a_patch_that_makes_no_object_is_shown() {
+    let server = TestServer::start().await;
+    server.post(MAPS, &config_map("a")).await.expect(201);
+    let path = format!("{MAPS}/a?fieldValidation=Strict");
+    let odd = json!({"odd": {"b": [1, "x"], "a": null}});
+    let answer = server.patch(&path, "strategic", &odd).await;
+    assert_eq!(
+        answer.fails(422, "Invalid"),
+        " \"\" is invalid: patch: Invalid value: \"map[odd:map[a:<nil> b:[1 x]]]\": \
+         strict decoding error: unknown field \"odd\""
+    );
+    for how in ["strategic", "merge"] {
+        let answer = server.patch(&path, how, &json!({"data": {"k": 1}})).await;
+        answer.fails(422, "Invalid");
+        assert_eq!(answer.json()["details"]["causes"][0]["field"], "patch", "{how}");
+    }
 }

@@ -42,11 +42,31 @@ async fn tables_have_a_row_for_each_object() {
         ("Object", json!("ConfigMap")),
     ] {
         let table = view(&server, &format!("{MAPS}?includeObject={include}"), "Table", "v1").await;
-        assert_eq!(table["rows"][0]["object"]["kind"], kind, "{include}");
+        let row = table["rows"][0].as_object().unwrap();
+        assert_eq!(row["object"]["kind"], kind, "{include}");
     }
     let empty = view(&server, "/api/v1/namespaces/kube-public/configmaps", "Table", "v1").await;
     assert_eq!(empty["rows"], json!([]));
     assert!(!empty["columnDefinitions"].as_array().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn the_row_of_a_pod_that_ended_says_so() {
+    let server = TestServer::start().await;
+    server.post(PODS, &pod("p")).await.expect(201);
+    let path = format!("{PODS}/p");
+    let table = view(&server, &path, "Table", "v1").await;
+    assert_eq!(table["rows"][0].get("conditions"), None);
+    for (phase, message) in
+        [("Failed", "The pod failed."), ("Succeeded", "The pod has completed successfully.")]
+    {
+        let change = json!({"status": {"phase": phase}});
+        server.patch(&format!("{path}/status"), "merge", &change).await.expect(200);
+        let table = view(&server, &path, "Table", "v1").await;
+        let said =
+            json!([{"type": "Completed", "status": "True", "reason": phase, "message": message}]);
+        assert_eq!(table["rows"][0]["conditions"], said);
+    }
 }
 
 #[tokio::test]

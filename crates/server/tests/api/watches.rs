@@ -365,3 +365,15 @@ async fn metadata_is_watched_alone_bookmarks_included() {
         }})
     );
 }
+
+#[tokio::test]
+async fn a_watch_may_start_at_a_version_that_is_yet_to_come() {
+    let server = TestServer::start().await;
+    let soon = server.revision() + 1;
+    let mut watch = server.watch(&format!("{MAPS}?watch=1&resourceVersion={soon}")).await;
+    assert!(watch.is_quiet());
+    for name in ["a", "b"] {
+        server.post(MAPS, &config_map(name)).await.expect(201);
+    }
+    assert_eq!(watch.next().await["object"]["metadata"]["name"], "b");
+}

@@ -29,6 +29,17 @@ pub fn row(pod: &Value, now: OffsetDateTime) -> Vec<Value> {
     ]
 }
 
+/// That a pod has ended, and how, for clients that show only what still runs.
+pub fn conditions(pod: &Value) -> Vec<Value> {
+    let phase = text(status(pod), "phase");
+    let message = match phase {
+        "Succeeded" => "The pod has completed successfully.",
+        "Failed" => "The pod failed.",
+        _ => return Vec::new(),
+    };
+    vec![json!({"type": "Completed", "status": "True", "reason": phase, "message": message})]
+}
+
 /// What the containers' states add up to.
 struct Summary {
     total: usize,
