@@ -45,9 +45,8 @@ pub async fn delete(call: &Call<'_>, body: &Bytes) -> Result<Deleted, Error> {
 /// Deletes what the path and the query select, one by one, and returns what it was.
 pub async fn delete_collection(call: &Call<'_>, body: &Bytes) -> Result<List, Error> {
     let options = self::options(call, body)?;
-    let mut found = list::list(call, &ListOptions::parse(call.query, false)?).await?;
-    let mut deleted = Vec::with_capacity(found.objects.len());
-    for object in found.objects {
+    let found = list::list(call, &ListOptions::parse(call.query, false)?).await?;
+    for object in &found.objects {
         let path = ResourcePath {
             namespace: object.namespace().to_owned(),
             name: object.name().to_owned(),
@@ -55,13 +54,11 @@ pub async fn delete_collection(call: &Call<'_>, body: &Bytes) -> Result<List, Er
         };
         let one = Call { path: &path, ..*call };
         match delete_one(&one, &options).await {
-            Ok(Deleted::Gone(object) | Deleted::Going(object)) => deleted.push(object),
             // Somebody else deleted it in the meantime: that is what was wanted.
-            Err(Error::NotFound(_)) => {}
+            Ok(_) | Err(Error::NotFound(_)) => {}
             Err(other) => return Err(other),
         }
     }
-    found.objects = deleted;
     Ok(found)
 }
 

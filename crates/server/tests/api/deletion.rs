@@ -315,3 +315,12 @@ async fn some_namespaces_stay() {
     // Namespaces are deleted one by one only.
     server.delete("/api/v1/namespaces").await.fails(405, "MethodNotAllowed");
 }
+
+#[tokio::test]
+async fn a_collection_is_answered_as_it_was_before() {
+    let server = TestServer::start().await;
+    let made = server.post(PODS, &pod("p")).await.expect(201);
+    let gone = server.delete(PODS).await.expect(200);
+    assert_eq!(gone["items"][0]["metadata"], made["metadata"]);
+    server.get(&format!("{PODS}/p")).await.fails(404, "NotFound");
+}

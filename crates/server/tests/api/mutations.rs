@@ -294,3 +294,51 @@ impl Random {
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound
     }
 }
+
+#[tokio::test]
+async fn a_token_is_for_the_account_it_is_asked_of() {
+    let server = TestServer::start().await;
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let made = server.post(accounts, &json!({"metadata": {"name": "build"}})).await.expect(201);
+    let path = format!("{accounts}/build/token");
+    let secret = json!({"metadata": {"name": "s"}});
+    server.post("/api/v1/namespaces/default/secrets", &secret).await.expect(201);
+    let bound =
+        |kind: &str, uid: &str| json!({"apiVersion": "v1", "kind": kind, "name": "s", "uid": uid});
+    for (body, code, reason, message) in [
+        (
+            json!({"metadata": {"name": "other"}, "spec": {}}),
+            422,
+            "Invalid",
+            "TokenRequest.authentication.k8s.io \"build\" is invalid: metadata.name: \
+             Invalid value: \"other\": must match the service account name if specified",
+        ),
+        (
+            json!({"spec": {"boundObjectRef": bound("Foo", "")}}),
+            400,
+            "BadRequest",
+            "cannot bind token to object of type /v1, Kind=Foo",
+        ),
+        (
+            json!({"spec": {"boundObjectRef": bound("Secret", "u")}}),
+            409,
+            "Conflict",
+            "Operation cannot be fulfilled on Secret \"s\": the UID in the bound object reference \
+             (u) does not match the UID in record. The object might have been deleted and then \
+             recreated",
+        ),
+    ] {
+        assert_eq!(server.post(&path, &body).await.fails(code, reason), message);
+    }
+    let stale = json!({"metadata": {"uid": "u"}, "spec": {}});
+    let uid = made["metadata"]["uid"].as_str().unwrap();
+    assert_eq!(
+        server.post(&path, &stale).await.fails(409, "Conflict"),
+        format!(
+            "Operation cannot be fulfilled on TokenRequest.authentication.k8s.io \"build\": the \
+             UID in the token request (u) does not match the UID of the service account ({uid})"
+        )
+    );
+    let token = server.post(&path, &json!({"spec": {}})).await.expect(201);
+    assert_eq!(token["metadata"]["uid"], uid);
+}

@@ -17,8 +17,10 @@ pub fn request(
     mut request: Value,
     options: &WriteOptions,
 ) -> Result<(StatusCode, Value), Error> {
+    check_account_name(&request, &call.path.name)?;
     let account = get::find(call)?;
     let account = account.stored_value();
+    check_account_uid(&request, &account)?;
     let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(DEFAULT);
     check_lifetime(seconds)?;
     let signer = call.server.tokens.as_ref();
@@ -55,6 +57,7 @@ pub fn request(
     request["metadata"] = json!({
         "name": meta.name(),
         "namespace": meta.namespace(),
+        "uid": meta.uid(),
         "creationTimestamp": timestamp::format(call.now),
     });
     Ok((StatusCode::CREATED, request))
@@ -64,6 +67,31 @@ pub fn request(
 const SHORTEST: i64 = 10 * 60;
 const LONGEST: i64 = 1 << 32;
 const DEFAULT: i64 = 60 * 60;
+
+/// A request that says which account it is for must say the one it is sent to.
+fn check_account_name(request: &Value, account: &str) -> Result<(), Error> {
+    let asked = Meta::of(request).name();
+    if asked.is_empty() || asked == account {
+        return Ok(());
+    }
+    let mut errors = Errors::new();
+    let why = "must match the service account name if specified";
+    errors.invalid_str(&Path::new("metadata").child("name"), asked, why);
+    let (group, kind) = ("authentication.k8s.io".into(), "TokenRequest".into());
+    Err(Error::Invalid { group, kind, name: account.to_owned(), errors })
+}
+
+fn check_account_uid(request: &Value, account: &Value) -> Result<(), Error> {
+    let (asked, there) = (Meta::of(request).uid(), Meta::of(account).uid());
+    if asked.is_empty() || asked == there {
+        return Ok(());
+    }
+    let why = format!(
+        "the UID in the token request ({asked}) does not match the UID of the service account ({there})"
+    );
+    let name = Meta::of(account).name();
+    Err(Error::Conflict(Subject::new("authentication.k8s.io", "TokenRequest", name), why))
+}
 
 fn check_lifetime(seconds: i64) -> Result<(), Error> {
     let mut errors = Errors::new();
@@ -98,10 +126,10 @@ fn bind_token(
         (Some("v1"), "Secret") => ("secrets", format!("{namespace}/{name}"), "secret"),
         (Some("v1"), "Node") => ("nodes", name.to_owned(), "node"),
         _ => {
-            let text = format!(
-                "cannot bind token for serviceaccount to object of type {}, Kind={kind}",
-                bound["apiVersion"].as_str().unwrap_or_default()
-            );
+            let version = bound["apiVersion"].as_str().unwrap_or_default();
+            let (group, version) = version.split_once('/').unwrap_or(("", version));
+            let text =
+                format!("cannot bind token to object of type {group}/{version}, Kind={kind}");
             return Err(Error::BadRequest(text));
         }
     };
@@ -115,7 +143,7 @@ fn bind_token(
         let why = format!(
             "the UID in the bound object reference ({asked}) does not match the UID in record. The object might have been deleted and then recreated"
         );
-        return Err(Error::Conflict(Subject::new("", plural, name), why));
+        return Err(Error::Conflict(Subject::new("", kind, name), why));
     }
     if kind == "Pod" {
         let runs_as = found["spec"]["serviceAccountName"].as_str().unwrap_or_default();
