@@ -7,8 +7,14 @@
 //!                     │                      │
 //!                  protobuf               schema: one table of types drives all of these,
 //!                                         and the OpenAPI documents
-//! names, selector, meta, quantity, time: the rules on parts;  field, status: how a broken one is told
 //! ```
+//!
+//! - [`decode`]: JSON, YAML and protobuf bodies, within [`limits`].
+//! - [`schema`]: the tables; [`normal`]: the one form in which objects are compared and stored.
+//! - [`patch`]: JSON, merge and strategic merge patches; [`apply`]: server-side apply, managed fields.
+//! - [`meta`], [`names`], [`selector`], [`conditions`], [`signer_name`]: the rules on parts.
+//! - [`quantity`], [`duration`], [`timestamp`], [`age`]: how amounts and times are written.
+//! - [`field`], [`status`]: how a broken rule is told.
 //!
 //! Nothing here does I/O, reads a clock or parses X.509: the server's registry joins these rules
 //! with `pki`.
@@ -17,6 +23,7 @@ pub mod age;
 pub mod apply;
 pub mod conditions;
 pub mod decode;
+pub mod duration;
 pub mod field;
 pub mod limits;
 pub mod meta;

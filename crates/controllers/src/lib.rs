@@ -1,9 +1,15 @@
 //! The controllers: loops that watch a Kubernetes API and bring what they see in order.
 //!
 //! They speak to the API only through a [`kube::Client`] and do not know which server answers it.
-//! Every loop has the same shape: watches put keys into a [`queue::Queue`], a [`pool`] takes them
+//! Every loop has the same shape: watches put keys into a `queue`, a `pool` takes them
 //! out, and for each a short `reconcile` reads the world, asks a pure function what to do and
 //! does it.
+//!
+//! - `accounts`: a `default` service account in every namespace.
+//! - `namespaces`: empties a namespace that is being deleted, then lets it go.
+//! - `garbage`: deletes what has lost its owners; `graph` knows who owns what, `decide` is pure.
+//! - `catalog` knows which kinds the server has; `feed` watches one of them; `uid` names one object.
+//! - `metrics`: what Kubernetes' work queues report, as text.
 
 mod accounts;
 mod catalog;

@@ -6,8 +6,9 @@
 //!
 //! - [`PrivateKey`] and [`PublicKey`]: keys, and what a key can sign.
 //! - [`pem`]: the one reader of PEM text, and the writer.
+//! - [`Subject`], [`AltName`], [`Validity`], [`Purpose`], [`Serial`]: the parts of a certificate.
 //! - [`Certificate`]: a parsed certificate and the facts that decisions are made on.
-//! - [`Authority`] and [`Leaf`]: who issues, and what.
+//! - [`Authority`] and [`Leaf`]: who issues, and what; [`issue`] does it.
 //!
 //! All input is hostile. Sizes are bounded before parsing ([`limits`]), parsing takes linear time,
 //! and no input makes this crate panic.

@@ -119,42 +119,12 @@ fn timeout(query: &Query) -> Result<std::time::Duration, Error> {
     let Some(text) = query.first("timeout").filter(|t| !t.is_empty()) else {
         return Ok(limits::REQUEST);
     };
-    let bad = || {
+    let bad = |_| {
         let shown = windlass_api::field::quote(text);
         Error::BadRequest(format!("invalid timeout specified in the request URL: {shown}"))
     };
-    let asked = go_duration(text).ok_or_else(bad)?;
+    let asked = windlass_api::duration::parse(text).map_err(bad)?;
     Ok(if asked.is_zero() { limits::REQUEST } else { asked.min(limits::REQUEST) })
-}
-
-/// Reads `1h2m3.5s`.
-fn go_duration(text: &str) -> Option<std::time::Duration> {
-    let mut seconds = 0.0;
-    let mut rest = text;
-    if rest == "0" {
-        return Some(std::time::Duration::ZERO);
-    }
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let unit = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
-        seconds += number
-            * match &rest[..unit] {
-                "h" => 3600.0,
-                "m" => 60.0,
-                "s" => 1.0,
-                "ms" => 1e-3,
-                "us" | "µs" => 1e-6,
-                "ns" => 1e-9,
-                _ => return None,
-            };
-        rest = &rest[unit..];
-    }
-    // Go counts nanoseconds in 63 bits.
-    let longest = i64::MAX as f64 / 1e9;
-    let in_range = Some(seconds).filter(|s| *s <= longest)?;
-    std::time::Duration::try_from_secs_f64(in_range).ok()
 }
 
 /// The name that `metadata.name=…` in a field selector pins.
@@ -203,27 +173,5 @@ fn resource(info: &Info) -> Option<&crate::request::info::ResourcePath> {
     match &info.target {
         Target::Resource(path) => Some(path),
         Target::Path => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    #[test]
-    fn durations_are_read_as_go_reads_them() {
-        for (text, want) in [
-            ("10s", Some(Duration::from_secs(10))),
-            ("9m32s", Some(Duration::from_secs(572))),
-            ("1.5s", Some(Duration::from_millis(1500))),
-            ("0", Some(Duration::ZERO)),
-            ("10", None),
-            ("x", None),
-            ("-1s", None),
-            ("2562048h", None),
-        ] {
-            assert_eq!(go_duration(text), want, "{text}");
-        }
     }
 }

@@ -9,9 +9,14 @@
 //!                 verbs ─ decode ─ admission ─ registry (a kind's own rules) ─▶ store
 //!                   ▲                                                            │ feed
 //!                 watch ◀──────────────── cache (objects, recent changes) ◀──────┘
-//! respond, table: how answers are written;  documents: discovery and OpenAPI
-//! local: the same chain for clients in this process;  expiry: events go after an hour
 //! ```
+//!
+//! - [`respond`], [`body`], [`table`], [`object`]: how answers are written, and objects encoded.
+//! - [`documents`] serves [`discovery`] and [`openapi`]; [`health`] and [`metrics`] are for operators.
+//! - [`user`], [`peer`], [`tokens`]: who calls, from where, and the tokens that service accounts get.
+//! - [`local`]: the same chain for clients in this process; [`expiry`]: events go after an hour.
+//! - [`server`] is what the parts share; [`features`] and [`limits`] what bounds them; [`error`] is every
+//!   way in which a request ends badly, and how it is told.
 //!
 //! Only `verbs` writes to the store, only the store's feed writes to the cache, and every read
 //! comes from the cache.

@@ -14,7 +14,10 @@
 //! - A write that ends in [`Error::Conflict`] changed nothing. Any other error leaves it open
 //!   whether the change took effect; the feed tells.
 //!
-//! Start reading at [`Store`], then [`Embedded`], the engine on SQLite.
+//! Start reading at [`Store`], then [`Embedded`], the engine on SQLite: in `embedded/`, `writer` is the
+//! commit thread and the feed, `reader` answers ranges and history, `schema`, `record` and `verify` are
+//! what is on disk, `retention` forgets history, `offline` is [`check`], [`backup`] and [`restore`].
+//! `suite` is the list of promises as tests, which every engine has to pass.
 
 mod embedded;
 mod error;

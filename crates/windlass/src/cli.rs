@@ -151,7 +151,7 @@ pub struct ServerArgs {
     /// Private key to sign service-account tokens with (PEM).
     #[arg(long, value_name = "FILE")]
     pub service_account_signing_key_file: Option<PathBuf>,
-    /// Features to turn on or off, for example ClusterTrustBundle=true,PodCertificateRequest=false.
+    /// Features to turn on or off, for example ClusterTrustBundleProjection=true,PodCertificateRequest=false.
     #[arg(long, value_name = "NAME=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<FeatureGate>,
 }
