@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
 use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::body::Body;
 use crate::error::Error;
@@ -38,6 +38,7 @@ pub fn answer(
     let registry = &server.registry;
     let segments: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
     match segments.as_slice() {
+        [] => plain(parts, query, json!({"paths": paths(server)})),
         ["api"] => root(
             parts,
             query,
@@ -69,6 +70,21 @@ pub fn answer(
         ["openapi", "v3", rest @ ..] => openapi_v3(server, parts, query, &rest.join("/")),
         _ => Err(Error::NoSuchPath),
     }
+}
+
+/// Everything that stands at a path of its own.
+fn paths(server: &Server) -> Vec<String> {
+    let own = ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3"];
+    let mut paths: Vec<String> = own.iter().map(|p| (*p).to_owned()).collect();
+    paths.extend(["/readyz".to_owned(), "/version".to_owned()]);
+    for (group, versions) in server.registry.groups() {
+        let base = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
+        paths.extend(versions.iter().map(|version| format!("{base}/{version}")));
+        paths.push(base);
+    }
+    paths.sort();
+    paths.dedup();
+    paths
 }
 
 /// A discovery root: aggregated for those who ask for it.

@@ -49,8 +49,10 @@ pub enum Error {
     Expired(String, String),
     /// 413.
     TooLarge(String),
-    /// 415.
+    /// 415 about a body.
     UnsupportedMediaType(String),
+    /// 415 about a patch of no known type.
+    UnsupportedPatchType,
     /// 422: rules on the object are broken.
     Invalid {
         /// The group of what is invalid.
@@ -179,7 +181,10 @@ impl Error {
                 status
             }
             Error::TooLarge(text) => Status::failure(413, "RequestEntityTooLarge", text),
-            Error::UnsupportedMediaType(text) => plain(415, "UnsupportedMediaType", text),
+            Error::UnsupportedMediaType(text) => Status::failure(415, "UnsupportedMediaType", text),
+            Error::UnsupportedPatchType => {
+                plain(415, "UnsupportedMediaType", "415: Unsupported Media Type")
+            }
             Error::Invalid { group, kind, name, errors } => {
                 Status::invalid(group, kind, name, errors.clone())
             }

@@ -131,7 +131,7 @@ pub fn patch_type(headers: &HeaderMap) -> Result<PatchType, Error> {
         "application/merge-patch+json" => Ok(PatchType::Merge),
         "application/strategic-merge-patch+json" => Ok(PatchType::Strategic),
         "application/apply-patch+yaml" => Ok(PatchType::Apply),
-        _ => Err(Error::UnsupportedMediaType("415: Unsupported Media Type".into())),
+        _ => Err(Error::UnsupportedPatchType),
     }
 }
 

@@ -147,3 +147,30 @@ async fn tables_come_in_yaml_too() {
     assert_eq!(answer.headers["content-type"], "application/yaml");
     assert!(String::from_utf8_lossy(&answer.body).contains("kind: Table"));
 }
+
+#[tokio::test]
+async fn the_root_names_every_path() {
+    let server = TestServer::start().await;
+    let answer = server.get("/").await.expect(200);
+    let paths: Vec<&str> =
+        answer["paths"].as_array().unwrap().iter().flat_map(|p| p.as_str()).collect();
+    for path in
+        ["/api", "/api/v1", "/apis", "/apis/coordination.k8s.io/v1", "/openapi/v3", "/readyz"]
+    {
+        assert!(paths.contains(&path), "{path} in {paths:?}");
+        server.get(path).await.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn unknown_media_types_are_told_as_kubernetes_tells_them() {
+    let server = TestServer::start().await;
+    let body = server
+        .ask(http::Method::POST, "/api/v1/namespaces")
+        .header("content-type", "text/plain")
+        .raw("x")
+        .send()
+        .await
+        .json();
+    assert_eq!((&body["code"], body.get("details")), (&serde_json::json!(415), None));
+}
