@@ -22,7 +22,7 @@ const EMPTY_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "
 /// Check everything, print every finding, and fail if there is one.
 pub fn run(root: &Path) -> Result<()> {
     let files = tracked(root)?;
-    let own_paths = own_paths(root);
+    let own_home = own_home();
     let mut findings = Vec::new();
     for file in &files {
         names(file, &mut findings);
@@ -30,7 +30,7 @@ pub fn run(root: &Path) -> Result<()> {
             continue; // Binary, or deleted and not yet committed.
         };
         length(file, &text, &mut findings);
-        leftovers(file, &text, &own_paths, &mut findings);
+        leftovers(file, &text, own_home.as_deref(), &mut findings);
     }
     stale_exceptions(root, &mut findings);
     orphans::check(root, &files, &mut findings)?;
@@ -94,16 +94,15 @@ fn names(file: &Path, findings: &mut Vec<String>) {
     }
 }
 
-/// The folders of whoever runs this: no file of the project may name them.
-fn own_paths(root: &Path) -> Vec<String> {
-    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
-    let folders = home.into_iter().chain([root.to_owned()]);
-    let named = folders.filter(|folder| folder.parent().is_some());
-    named.map(|folder| format!("{}/", folder.display())).collect()
+/// The home of whoever runs this: no file of the project may name it.
+fn own_home() -> Option<String> {
+    let home = std::path::PathBuf::from(std::env::var_os("HOME")?);
+    home.parent()?;
+    Some(format!("{}/", home.display()))
 }
 
 /// Notes to self, and paths of one person's machine.
-fn leftovers(file: &Path, text: &str, own_paths: &[String], findings: &mut Vec<String>) {
+fn leftovers(file: &Path, text: &str, own_home: Option<&str>, findings: &mut Vec<String>) {
     let kinds = ["rs", "md", "toml", "py", "sh", "yaml", "yml"];
     let text_file = file
         .extension()
@@ -118,7 +117,7 @@ fn leftovers(file: &Path, text: &str, own_paths: &[String], findings: &mut Vec<S
         for found in notes.iter().filter(|note| line.contains(**note)) {
             findings.push(format!("{}:{}: {found}", file.display(), number + 1));
         }
-        for found in own_paths.iter().filter(|path| line.contains(path.as_str())) {
+        for found in own_home.iter().filter(|home| line.contains(**home)) {
             findings.push(format!(
                 "{}:{}: a path of one machine ({found})",
                 file.display(),
@@ -142,7 +141,7 @@ mod tests {
         ];
         for (file, text, expected) in cases {
             let mut findings = Vec::new();
-            leftovers(Path::new(file), text, &["/home/jane/".to_owned()], &mut findings);
+            leftovers(Path::new(file), text, Some("/home/jane/"), &mut findings);
             assert_eq!(findings.len(), expected, "{file}: {text}");
         }
     }
