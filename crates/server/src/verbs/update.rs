@@ -271,13 +271,12 @@ fn restore(new: &mut Value, old: &Value, field: &str) {
 
 /// Whether anything but metadata and status differs.
 fn desired_changed(new: &Value, old: &Value) -> bool {
-    let desired = |v: &Value| -> Vec<(String, Value)> {
-        let map = v.as_object().into_iter().flatten();
-        let kept = map
-            .filter(|(k, _)| !matches!(k.as_str(), "metadata" | "status" | "kind" | "apiVersion"));
-        kept.map(|(k, v)| (k.clone(), v.clone())).collect()
-    };
-    desired(new) != desired(old)
+    fn desired(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
+        let members = object.as_object().into_iter().flatten();
+        members
+            .filter(|(k, _)| !matches!(k.as_str(), "metadata" | "status" | "kind" | "apiVersion"))
+    }
+    !desired(new).eq(desired(old))
 }
 
 fn validate(call: &Call<'_>, old: &Value, new: &Value) -> Result<(), Error> {
