@@ -125,6 +125,17 @@ pub struct Subresource {
     pub action: Action,
 }
 
+impl Subresource {
+    /// `status` as most kinds have it: the spec stays as it was, and there are no further rules.
+    pub const STATUS: Subresource = Subresource {
+        name: "status",
+        action: Action::View {
+            prepare_update: |new, old| super::parts::put_back(new, old, "spec"),
+            validate_update: |_, _, _| {},
+        },
+    };
+}
+
 /// What a subresource does.
 pub enum Action {
     /// GET, PUT and PATCH of the whole object, of which only a part may change.

@@ -8,7 +8,7 @@ use windlass_api::names::{dns1123_label, dns1123_subdomain};
 use windlass_api::selector::labels::validate_label_selector;
 
 use super::cells;
-use super::kind::{Action, Kind, Served, Subresource};
+use super::kind::{Kind, Served, Subresource};
 use super::parts::{count, default, given, immutable, map, part, put_back, text};
 use super::persistentvolumes::{
     access_modes, amount, class, or_unset, phase, validate_access_modes,
@@ -27,13 +27,7 @@ pub const KIND: Kind = Kind {
         type_name: "io.k8s.api.core.v1.PersistentVolumeClaim",
         convert: None,
     }],
-    subresources: &[Subresource {
-        name: "status",
-        action: Action::View {
-            prepare_update: |new, old| put_back(new, old, "spec"),
-            validate_update: |_, _, _| {},
-        },
-    }],
+    subresources: &[Subresource::STATUS],
     columns: &[
         cells::NAME,
         cells::column("Status", "phase represents the current phase of PersistentVolumeClaim."),

@@ -7,7 +7,7 @@ use windlass_api::field::{Errors, Path};
 use windlass_api::names::dns1123_subdomain;
 
 use super::cells;
-use super::kind::{Action, Kind, Scope, Served, Subresource};
+use super::kind::{Kind, Scope, Served, Subresource};
 use super::parts::{count, default, entries, given, immutable, map, part, put_back, text, texts};
 
 /// PersistentVolumes.
@@ -23,13 +23,7 @@ pub const KIND: Kind = Kind {
         type_name: "io.k8s.api.core.v1.PersistentVolume",
         convert: None,
     }],
-    subresources: &[Subresource {
-        name: "status",
-        action: Action::View {
-            prepare_update: |new, old| put_back(new, old, "spec"),
-            validate_update: |_, _, _| {},
-        },
-    }],
+    subresources: &[Subresource::STATUS],
     columns: &[
         cells::NAME,
         cells::column(

@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 use windlass_api::names::dns1035_label_rule;
 
 use super::cells;
-use super::kind::{Action, Kind, Selectable, Served, Subresource};
+use super::kind::{Kind, Selectable, Served, Subresource};
 use super::parts::{
     count, default, entries, given, integer, list, map, part, put_back, text, texts,
 };
@@ -26,13 +26,7 @@ pub const KIND: Kind = Kind {
         type_name: "io.k8s.api.core.v1.Service",
         convert: None,
     }],
-    subresources: &[Subresource {
-        name: "status",
-        action: Action::View {
-            prepare_update: |new, old| put_back(new, old, "spec"),
-            validate_update: |_, _, _| {},
-        },
-    }],
+    subresources: &[Subresource::STATUS],
     name_rule: dns1035_label_rule,
     selectable: &[
         Selectable { label: "spec.clusterIP", at: &["/spec/clusterIP"], absent: "" },
