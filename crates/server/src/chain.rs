@@ -9,7 +9,6 @@
 pub mod admission;
 pub mod authn;
 pub mod authz;
-pub mod client_cert;
 mod impersonation;
 mod route;
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use rustls_pki_types::CertificateDer;
 use time::OffsetDateTime;
 
-use crate::chain::client_cert::{ClientCas, Refused};
+use crate::chain::authn::client_cert::{ClientCas, Refused};
 use crate::user::User;
 
 /// The other end of a connection. One per connection, shared by its requests.

@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use arc_swap::ArcSwap;
 use windlass_pki::{CertificateDer, PrivateKey};
-use windlass_server::chain::authn::{Authenticator, TokenFile};
-use windlass_server::chain::client_cert::ClientCas;
+use windlass_server::chain::authn::client_cert::ClientCas;
+use windlass_server::chain::authn::{Authenticator, token_file::TokenFile};
 
 use super::{ServiceAccountKeys, Settings, TlsFiles};
 
