@@ -71,6 +71,7 @@ impl Caches {
         let applied = Arc::new(AtomicU64::new(0));
         let by_prefix = kinds
             .iter()
+            .filter(|kind| kind.review.is_none())
             .map(|kind| (prefix(kind), Arc::new(KindCache::new(kind, applied.clone()))))
             .collect();
         Caches { by_prefix, applied }

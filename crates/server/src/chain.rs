@@ -9,6 +9,7 @@
 pub mod admission;
 pub mod authn;
 pub mod authz;
+pub mod flow;
 mod impersonation;
 mod route;
 
@@ -22,6 +23,11 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method, Request, Response};
 use http_body::Body as _;
 
+use windlass_api::selector::fields::Selector;
+
+use authz::attributes::Attributes;
+
+use crate::audit::Record;
 use crate::body::{Body, Incoming};
 use crate::error::Error;
 use crate::limits;
@@ -48,7 +54,8 @@ pub async fn handle(
     let mutating = !matches!(parts.method.as_str(), "GET" | "HEAD" | "OPTIONS");
     let counted = server.metrics.inflight(mutating);
     let mut facts = unknown_facts(&parts);
-    let stages = stages(server, peer, &parts, &query, body, &mut facts);
+    let mut record = Record::default();
+    let stages = stages(server, peer, &parts, &query, body, &mut facts, &mut record);
     let outcome = match AssertUnwindSafe(stages).catch_unwind().await {
         Ok(outcome) => outcome,
         Err(_) => Err(Error::Internal("a panic while answering".into())),
@@ -93,19 +100,31 @@ async fn stages(
     query: &Query,
     body: Incoming,
     facts: &mut RequestFacts,
+    record: &mut Record,
 ) -> Result<Response<Body>, Error> {
     if parts.uri.path_and_query().map_or(0, |p| p.as_str().len()) > limits::URL {
         return Err(Error::BadRequest("the URL is too long".into()));
     }
     let deadline = timeout(query)?;
     let watch = query.flag("watch").unwrap_or(false);
-    let selected = query.first("fieldSelector").and_then(pinned_name);
-    let info = Info::parse(&parts.method, parts.uri.path(), watch, selected.as_deref())
+    let fields = query.first("fieldSelector").and_then(|text| Selector::parse(text).ok());
+    // The name that the selector pins.
+    let selected = fields.as_ref().and_then(|fields| fields.requires_exact("metadata.name"));
+    let info = Info::parse(&parts.method, parts.uri.path(), watch, selected)
         .map_err(|_| Error::NoSuchPath)?;
     let now = (server.clock)();
-    let user = server.authenticator.authenticate(peer, &parts.headers, now)?;
-    impersonation::refuse(&parts.headers)?;
-    authz::authorize(&user, &info)?;
+    let caller = server.authenticator.authenticate(server, peer, &parts.headers, now)?;
+    record.user = Some(caller.clone());
+    record.impersonated = impersonation::impersonate(server, &caller, &parts.headers, &info)?;
+    let user = record.impersonated.clone().unwrap_or(caller);
+    let _seat = server.flow.enter(&user, &info).await?;
+    let asked = Attributes::of(&user, &info, fields.as_ref());
+    let decision = authz::authorize(&server.authorizer, &asked);
+    record.decision = Some(match &decision {
+        Ok(why) => (true, why.clone()),
+        Err(_) => (false, String::new()),
+    });
+    decision?;
     let work = route::route(server, &user, parts, query, &info, body, now, facts);
     match tokio::time::timeout(deadline, work).await {
         Ok(result) => result,
@@ -124,12 +143,6 @@ fn timeout(query: &Query) -> Result<std::time::Duration, Error> {
     };
     let asked = windlass_api::duration::parse(text).map_err(bad)?;
     Ok(if asked.is_zero() { limits::REQUEST } else { asked.min(limits::REQUEST) })
-}
-
-/// The name that `metadata.name=…` in a field selector pins.
-fn pinned_name(selector: &str) -> Option<String> {
-    let parsed = windlass_api::selector::fields::Selector::parse(selector).ok()?;
-    parsed.requires_exact("metadata.name").map(str::to_owned)
 }
 
 fn audit_id(headers: &HeaderMap) -> HeaderValue {

@@ -87,7 +87,9 @@ pub fn aggregated_groups(registry: &Registry) -> Value {
 
 /// What can be done with a kind, sorted.
 pub fn verbs(kind: &Kind) -> &'static [&'static str] {
-    if kind.delete_collection {
+    if kind.review.is_some() {
+        &["create"]
+    } else if kind.delete_collection {
         &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
     } else {
         &["create", "delete", "get", "list", "patch", "update", "watch"]
@@ -152,8 +154,10 @@ fn resource(kind: &Kind) -> Value {
         "namespaced": kind.scope == Scope::Namespaced,
         "kind": kind.name,
         "verbs": verbs(kind),
-        "storageVersionHash": storage_version_hash(kind),
     });
+    if kind.review.is_none() {
+        entry["storageVersionHash"] = storage_version_hash(kind).into();
+    }
     name_lists(&mut entry, kind);
     entry
 }

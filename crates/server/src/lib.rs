@@ -21,6 +21,7 @@
 //! Only `verbs` writes to the store, only the store's feed writes to the cache, and every read
 //! comes from the cache.
 
+pub mod audit;
 pub mod body;
 pub mod cache;
 pub mod chain;
@@ -28,6 +29,7 @@ pub mod discovery;
 pub mod documents;
 pub mod error;
 pub mod expiry;
+pub mod faults;
 pub mod features;
 pub mod health;
 pub mod limits;

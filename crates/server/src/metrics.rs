@@ -232,7 +232,7 @@ pub fn storage_source(caches: Arc<crate::cache::Caches>, kinds: Vec<&'static Kin
     Box::new(move |out| {
         out.push_str("# HELP apiserver_storage_objects Objects stored, by kind\n");
         out.push_str("# TYPE apiserver_storage_objects gauge\n");
-        for kind in &kinds {
+        for kind in kinds.iter().filter(|kind| kind.review.is_none()) {
             let count = caches.of(kind).map_or(0, |c| c.len());
             let resource = windlass_api::status::qualified(kind.stored().group, kind.plural);
             out.push_str(&format!(

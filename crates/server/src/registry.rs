@@ -13,7 +13,9 @@ pub mod parts;
 pub mod persistentvolumeclaims;
 pub mod persistentvolumes;
 pub mod pods;
+pub mod rbac;
 pub mod resourceslices;
+pub mod reviews;
 pub mod runtimeclasses;
 pub mod secrets;
 pub mod serviceaccounts;
@@ -40,6 +42,16 @@ pub static KINDS: &[&Kind] = &[
     &csidrivers::KIND,
     &csinodes::KIND,
     &resourceslices::KIND,
+    &rbac::CLUSTER_ROLE_BINDING,
+    &rbac::CLUSTER_ROLE,
+    &rbac::ROLE_BINDING,
+    &rbac::ROLE,
+    &reviews::SELF_SUBJECT,
+    &reviews::TOKEN,
+    &reviews::LOCAL_SUBJECT_ACCESS,
+    &reviews::SELF_SUBJECT_ACCESS,
+    &reviews::SELF_SUBJECT_RULES,
+    &reviews::SUBJECT_ACCESS,
 ];
 
 /// Looks up kinds by path and by name.

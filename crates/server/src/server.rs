@@ -10,14 +10,19 @@ use tokio::sync::watch;
 use tower::ServiceExt as _;
 use windlass_store::Store;
 
+use crate::audit::Audit;
 use crate::cache::Caches;
+use crate::chain::admission::Plugins;
 use crate::chain::authn::Authenticator;
+use crate::chain::authz::Authorizer;
+use crate::chain::flow::{self, Flow};
+use crate::faults::Faults;
 use crate::features::Features;
 use crate::local::Local;
 use crate::metrics::{Metrics, Source, storage_source};
 use crate::openapi::Documents;
-use crate::registry::Registry;
 use crate::registry::kind::Kind;
+use crate::registry::{KINDS, Registry};
 use crate::tokens::TokenSigner;
 use crate::user::{MASTERS, User};
 
@@ -31,6 +36,16 @@ pub struct Server {
     pub registry: Registry,
     /// Who calls.
     pub authenticator: Authenticator,
+    /// What they may do.
+    pub authorizer: Authorizer,
+    /// When they may do it.
+    pub flow: Flow,
+    /// Which rules on writes are on.
+    pub plugins: Plugins,
+    /// Where it is written down.
+    pub audit: Audit,
+    /// Which checks fail, in tests.
+    pub faults: Faults,
     /// What describes the API.
     pub documents: Documents,
     /// What is counted.
@@ -71,26 +86,59 @@ pub struct Setup {
     pub shutdown: watch::Receiver<bool>,
     /// Metrics of other parts of the process.
     pub metrics: Vec<Source>,
+    /// How many requests are worked on at a time.
+    pub flow: flow::Limits,
+    /// Which rules on writes are on.
+    pub plugins: Plugins,
+    /// Where requests are written down.
+    pub audit: Audit,
+    /// Which checks fail, in tests.
+    pub faults: Faults,
+}
+
+impl Setup {
+    /// Everything that can be served, on `store`, for nobody yet.
+    pub fn new(store: Arc<dyn Store>, shutdown: watch::Receiver<bool>) -> Setup {
+        Setup {
+            store,
+            kinds: KINDS,
+            authenticator: Authenticator::default(),
+            tokens: None,
+            features: Features::default(),
+            clock: system_clock(),
+            shutdown,
+            metrics: Vec::new(),
+            flow: flow::Limits::default(),
+            plugins: Plugins::default(),
+            audit: Audit::default(),
+            faults: Faults::default(),
+        }
+    }
 }
 
 /// Makes a server that is ready to answer: its caches are filled, and the namespaces that parts
 /// of the system live in exist.
 pub async fn start(setup: Setup) -> Result<Arc<Server>, windlass_store::Error> {
-    let Setup { store, kinds, authenticator, tokens, features, clock, shutdown, mut metrics } =
-        setup;
+    let Setup { store, kinds, features, shutdown, mut metrics, faults, .. } = setup;
     let caches = Arc::new(Caches::new(kinds));
     attach(&store, &caches).await?;
     metrics.push(storage_source(caches.clone(), kinds.to_vec()));
     let registry = Registry::new(kinds);
+    let authorizer = Authorizer::new(&caches, &registry, features, faults.clone());
     let server = Arc::new(Server {
         store,
         caches,
         documents: Documents::new(&registry),
         registry,
-        authenticator,
+        authenticator: setup.authenticator,
+        authorizer,
+        flow: Flow::new(setup.flow, faults.clone()),
+        plugins: setup.plugins,
+        audit: setup.audit,
+        faults,
         metrics: Metrics::new(metrics),
-        clock,
-        tokens,
+        clock: setup.clock,
+        tokens: setup.tokens,
         features,
         shutdown,
     });

@@ -6,6 +6,7 @@ pub mod delete;
 pub mod get;
 pub mod list;
 pub mod patch;
+pub mod review;
 pub mod subresource;
 pub mod update;
 pub mod watch;

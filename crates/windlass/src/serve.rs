@@ -14,8 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use windlass_server::features::Features;
 use windlass_server::local::Local;
-use windlass_server::registry;
-use windlass_server::server::{Server, Setup, start, system_clock};
+use windlass_server::server::{Server, Setup, start};
 use windlass_server::tokens::TokenSigner;
 use windlass_server::user::{MASTERS, User};
 use windlass_store::{Embedded, Options, Store};
@@ -123,14 +122,11 @@ async fn assemble(
     let authenticator = files::authenticator(settings)?;
     let key = files::signing_key(&settings.service_account_keys)?;
     let server = start(Setup {
-        store: store.clone(),
-        kinds: registry::KINDS,
         authenticator,
         tokens: Some(TokenSigner::new(key, ISSUER)?),
         features: features(&settings.feature_gates)?,
-        clock: system_clock(),
-        shutdown,
         metrics: vec![Box::new(windlass_controllers::metrics)],
+        ..Setup::new(store.clone(), shutdown)
     })
     .await?;
     let tls = Arc::new(arc_swap::ArcSwap::from_pointee(tls));

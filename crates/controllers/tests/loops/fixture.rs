@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{Api, DeleteParams, PostParams};
 use kube::core::NamespaceResourceScope;
@@ -13,11 +12,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use windlass_server::chain::authn::client_cert::ClientCas;
-use windlass_server::chain::authn::{Authenticator, token_file::TokenFile};
+use windlass_server::chain::admission::Plugins;
 use windlass_server::local::Local;
-use windlass_server::registry;
-use windlass_server::server::{Setup, start, system_clock};
+use windlass_server::server::{Setup, start};
 use windlass_server::user::{MASTERS, User};
 use windlass_store::{Embedded, Options};
 
@@ -45,17 +42,9 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         let (down, shutdown) = watch::channel(false);
         let server = start(Setup {
-            store: Arc::new(Embedded::open(Options::new(dir.path())).unwrap()),
-            kinds: registry::KINDS,
-            authenticator: Authenticator {
-                client_cas: ArcSwap::from_pointee(ClientCas::default()),
-                tokens: ArcSwap::from_pointee(TokenFile::parse("").unwrap()),
-            },
-            tokens: None,
-            features: Default::default(),
-            clock: system_clock(),
-            shutdown,
-            metrics: Vec::new(),
+            // The loops are tried without the accounts that one of them makes.
+            plugins: Plugins { service_account: false, ..Plugins::default() },
+            ..Setup::new(Arc::new(Embedded::open(Options::new(dir.path())).unwrap()), shutdown)
         })
         .await
         .unwrap();

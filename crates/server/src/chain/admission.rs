@@ -3,18 +3,22 @@
 //! Mutating admission runs before validation, validating admission after it, as in Kubernetes; which
 //! of two broken rules a client hears of depends on that.
 
+mod escalation;
 mod namespace_lifecycle;
+mod node_restriction;
 mod projections;
+mod service_account;
 
 use serde_json::Value;
 
 use crate::error::Error;
+use crate::faults::Check;
 use crate::verbs::Call;
 
-/// What is being done.
+/// What is being done. With a subresource in the call's path it is done to that.
 #[derive(Clone, Copy)]
 pub enum Operation<'a> {
-    /// A new object.
+    /// A new object, or a POST to a subresource.
     Create,
     /// A change of this object.
     Update(&'a Value),
@@ -22,11 +26,48 @@ pub enum Operation<'a> {
     Delete,
 }
 
+/// Which of the plugins that can be turned off are on.
+#[derive(Clone, Copy, Debug)]
+pub struct Plugins {
+    /// Gives pods an account and a token.
+    pub service_account: bool,
+    /// Keeps nodes to themselves.
+    pub node_restriction: bool,
+}
+
+impl Default for Plugins {
+    fn default() -> Plugins {
+        Plugins { service_account: true, node_restriction: true }
+    }
+}
+
+/// The names of the plugins that can be turned off, and of those that cannot.
+pub const PLUGINS: &[&str] = &["NamespaceLifecycle", "NodeRestriction", "ServiceAccount"];
+
+/// Waits for what mutating admission needs to find: the account that a controller is about to make
+/// for a new namespace.
+pub async fn settle(call: &Call<'_>, object: &Value) {
+    if call.server.plugins.service_account {
+        service_account::wait_for_default(call, object).await;
+    }
+}
+
 /// The rules that come before validation and may change the object.
 pub fn mutate(call: &Call<'_>, operation: Operation<'_>, object: &mut Value) -> Result<(), Error> {
+    let (plugins, faults) = (call.server.plugins, &call.server.faults);
+    faults.at(Check::NamespaceLifecycle)?;
     namespace_lifecycle::admit(call, operation, object)?;
+    if plugins.service_account {
+        faults.at(Check::ServiceAccountAdmission)?;
+        service_account::admit(call, operation, object)?;
+    }
+    if plugins.node_restriction {
+        faults.at(Check::NodeRestriction)?;
+        node_restriction::admit(call, operation, object)?;
+    }
     projections::drop_disabled(call, operation, object);
-    Ok(())
+    faults.at(Check::Escalation)?;
+    escalation::admit(call, operation, object)
 }
 
 /// The rules that come after validation.
@@ -36,9 +77,18 @@ pub fn validate(
     old: Option<&Value>,
     object: &Value,
 ) -> Result<(), Error> {
-    let _ = old;
-    match operation {
-        Operation::Delete => namespace_lifecycle::admit(call, operation, object),
-        Operation::Create | Operation::Update(_) => Ok(()),
+    let _ = (call, operation, old, object);
+    Ok(())
+}
+
+/// The rules on a deletion; `object` is what goes.
+pub fn delete(call: &Call<'_>, object: &Value) -> Result<(), Error> {
+    let (plugins, faults) = (call.server.plugins, &call.server.faults);
+    faults.at(Check::NamespaceLifecycle)?;
+    namespace_lifecycle::admit(call, Operation::Delete, object)?;
+    if plugins.node_restriction {
+        faults.at(Check::NodeRestriction)?;
+        node_restriction::admit(call, Operation::Delete, object)?;
     }
+    Ok(())
 }

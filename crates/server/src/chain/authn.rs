@@ -14,7 +14,9 @@ use client_cert::ClientCas;
 use token_file::TokenFile;
 
 use crate::error::Error;
+use crate::faults::Check;
 use crate::peer::Peer;
+use crate::server::Server;
 use crate::user::User;
 
 /// Finds out who calls.
@@ -23,12 +25,25 @@ pub struct Authenticator {
     pub client_cas: ArcSwap<ClientCas>,
     /// Static tokens.
     pub tokens: ArcSwap<TokenFile>,
+    /// Whether callers without a credential are somebody ([`User::anonymous`]), or refused.
+    pub anonymous: bool,
+}
+
+impl Default for Authenticator {
+    fn default() -> Authenticator {
+        Authenticator {
+            client_cas: ArcSwap::default(),
+            tokens: ArcSwap::default(),
+            anonymous: true,
+        }
+    }
 }
 
 impl Authenticator {
     /// The caller. A credential that does not hold is a 401, never "nobody".
     pub fn authenticate(
         &self,
+        server: &Server,
         peer: &Peer,
         headers: &HeaderMap,
         now: OffsetDateTime,
@@ -36,7 +51,8 @@ impl Authenticator {
         if let Some(local) = peer.local_user() {
             return Ok(local);
         }
-        let mut refused = false;
+        let mut refused = !self.anonymous;
+        server.faults.at(Check::ClientCertificate)?;
         match peer.certificate_user(&self.client_cas.load_full(), now) {
             Ok(Some(user)) => return Ok(user),
             Ok(None) => {}
@@ -46,6 +62,7 @@ impl Authenticator {
             }
         }
         if let Some(token) = bearer(headers) {
+            server.faults.at(Check::TokenFile)?;
             match self.tokens.load().lookup(token) {
                 Some(user) => return Ok(user),
                 None => refused = true,

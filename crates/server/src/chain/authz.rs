@@ -1,88 +1,143 @@
 //! Stage: may the caller do this? Decided before routing, so that what exists is not given away.
+//!
+//! The authorizers are asked in order: the group that may do everything, then the node authorizer,
+//! then RBAC. The first that has an opinion decides; none of them having one is a no, and so is an error.
 
+pub mod attributes;
+pub mod node;
+pub mod rbac;
+
+use std::sync::Arc;
+
+use attributes::{Attributes, Resource, Target};
+use windlass_api::field::quote;
+
+use crate::cache::Caches;
 use crate::error::{Error, Subject};
-use crate::request::info::{Info, Target};
-use crate::user::{AUTHENTICATED, User};
+use crate::faults::{Check, Faults};
+use crate::features::Features;
+use crate::registry::Registry;
+use crate::user::{MASTERS, User};
 
-/// Paths that anybody may read: a load balancer has no credentials.
-const PUBLIC: &[&str] = &["/healthz", "/livez", "/readyz", "/version", "/version/"];
+/// What an authorizer says of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Yes, and why.
+    Allow(String),
+    /// No, and why; nobody else is asked.
+    Deny(String),
+    /// Not for me to say, and why.
+    NoOpinion(String),
+}
 
-/// Refuses what the caller may not do.
-///
-/// Everybody who proved who they are may do everything, everybody else only read health and
-/// version: the credentials there are so far are all the operator's own.
-pub fn authorize(user: &User, info: &Info) -> Result<(), Error> {
-    if user.is_in(AUTHENTICATED) || is_public(info) {
-        return Ok(());
+impl Decision {
+    /// Whether it is a yes.
+    pub fn is_allow(&self) -> bool {
+        matches!(self, Decision::Allow(_))
     }
-    Err(denied(user, info))
+
+    /// Why.
+    pub fn reason(&self) -> &str {
+        match self {
+            Decision::Allow(why) | Decision::Deny(why) | Decision::NoOpinion(why) => why,
+        }
+    }
 }
 
-fn is_public(info: &Info) -> bool {
-    info.target == Target::Path
-        && info.verb == "get"
-        && (PUBLIC.contains(&info.path.as_str())
-            || ["/livez/", "/readyz/", "/healthz/"].iter().any(|p| info.path.starts_with(p)))
+/// Decides what callers may do.
+pub struct Authorizer {
+    node: node::NodeAuthorizer,
+    rbac: rbac::Rbac,
+    faults: Faults,
 }
 
-fn denied(user: &User, info: &Info) -> Error {
-    let who = windlass_api::field::quote(&user.name);
-    let Target::Resource(path) = &info.target else {
-        return Error::ForbiddenPath(format!(
-            "User {who} cannot {} path {}",
-            info.verb,
-            windlass_api::field::quote(&info.path)
-        ));
+impl Authorizer {
+    /// Decides by the objects in `caches`.
+    pub fn new(
+        caches: &Arc<Caches>,
+        registry: &Registry,
+        features: Features,
+        faults: Faults,
+    ) -> Authorizer {
+        Authorizer {
+            node: node::NodeAuthorizer::new(caches, registry, features),
+            rbac: rbac::Rbac::new(caches, registry),
+            faults,
+        }
+    }
+
+    /// Whether a request is allowed.
+    pub fn decide(&self, asked: &Attributes<'_>) -> Decision {
+        if asked.user.is_in(MASTERS) {
+            return Decision::Allow(String::new());
+        }
+        let mut reasons = Vec::new();
+        let node = match self.faults.at(Check::NodeAuthorizer) {
+            Ok(()) => self.node.decide(asked),
+            Err(error) => failed(&error),
+        };
+        match node {
+            Decision::NoOpinion(why) => reasons.push(why),
+            decided => return decided,
+        }
+        let rbac = match self.faults.at(Check::Rbac) {
+            Ok(()) => self.rbac.decide(asked),
+            Err(error) => failed(&error),
+        };
+        match rbac {
+            Decision::NoOpinion(why) => reasons.push(why),
+            decided => return decided,
+        }
+        reasons.retain(|why| !why.is_empty());
+        Decision::NoOpinion(reasons.join("\n"))
+    }
+
+    /// RBAC, for those who ask what a user may do rather than whether.
+    pub fn rbac(&self) -> &rbac::Rbac {
+        &self.rbac
+    }
+}
+
+/// A check that errs has no opinion that could let anybody in.
+fn failed(error: &Error) -> Decision {
+    tracing::error!(error = error.internal(), "an authorizer failed");
+    Decision::NoOpinion(String::new())
+}
+
+/// Refuses what the caller may not do; says why what is allowed is.
+pub fn authorize(authorizer: &Authorizer, asked: &Attributes<'_>) -> Result<String, Error> {
+    match authorizer.decide(asked) {
+        Decision::Allow(why) => Ok(why),
+        Decision::Deny(why) | Decision::NoOpinion(why) => Err(denied(asked, &why)),
+    }
+}
+
+/// What a caller is told who may not do what was asked, in Kubernetes' words.
+pub fn denied(asked: &Attributes<'_>, why: &str) -> Error {
+    let mut text = refusal(asked.user, asked.verb, &asked.target);
+    if !why.is_empty() {
+        text = format!("{text}: {why}");
+    }
+    match &asked.target {
+        Target::Path(_) => Error::ForbiddenPath(text),
+        Target::Resource(resource) => {
+            let Resource { group, resource, name, .. } = resource;
+            Error::Forbidden(Subject::new(group, resource, name), text)
+        }
+    }
+}
+
+fn refusal(user: &User, verb: &str, target: &Target<'_>) -> String {
+    let who = quote(&user.name);
+    let resource = match target {
+        Target::Path(path) => return format!("User {who} cannot {verb} path {}", quote(path)),
+        Target::Resource(resource) => resource,
     };
-    let resource = if path.subresource.is_empty() {
-        path.resource.clone()
-    } else {
-        format!("{}/{}", path.resource, path.subresource)
-    };
-    let place = if path.namespace.is_empty() {
+    let place = if resource.namespace.is_empty() {
         "at the cluster scope".to_owned()
     } else {
-        format!("in the namespace {}", windlass_api::field::quote(&path.namespace))
+        format!("in the namespace {}", quote(resource.namespace))
     };
-    let why = format!(
-        "User {who} cannot {} resource {} in API group {} {place}",
-        info.verb,
-        windlass_api::field::quote(&resource),
-        windlass_api::field::quote(&path.group),
-    );
-    Error::Forbidden(Subject::new(&path.group, &path.resource, &path.name), why)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use http::Method;
-
-    fn answer(user: &User, path: &str) -> Option<String> {
-        let info = Info::parse(&Method::GET, path, false, None).unwrap();
-        authorize(user, &info).err().map(|e| e.status().message)
-    }
-
-    #[test]
-    fn nobody_reads_health_and_nothing_else() {
-        let nobody = User::anonymous();
-        for path in ["/healthz", "/livez", "/readyz", "/version", "/readyz/ping"] {
-            assert_eq!(answer(&nobody, path), None, "{path}");
-        }
-        assert_eq!(
-            answer(&nobody, "/apis").unwrap(),
-            "forbidden: User \"system:anonymous\" cannot get path \"/apis\""
-        );
-        assert_eq!(
-            answer(&nobody, "/api/v1/namespaces/n/secrets/s").unwrap(),
-            "secrets \"s\" is forbidden: User \"system:anonymous\" cannot get resource \"secrets\" in API group \"\" in the namespace \"n\""
-        );
-        assert!(answer(&nobody, "/metrics").is_some());
-    }
-
-    #[test]
-    fn the_operator_may_do_everything() {
-        let admin = User::authenticated("admin", "", vec![]);
-        assert_eq!(answer(&admin, "/api/v1/secrets"), None);
-    }
+    let (what, group) = (quote(&resource.with_subresource()), quote(resource.group));
+    format!("User {who} cannot {verb} resource {what} in API group {group} {place}")
 }

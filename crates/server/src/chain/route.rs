@@ -13,7 +13,7 @@ use crate::body::{self, Body, Incoming};
 use crate::error::Error;
 use crate::metrics::RequestFacts;
 use crate::object::Object;
-use crate::registry::kind::{Action, Scope};
+use crate::registry::kind::{Action, Review, Scope};
 use crate::request::info::{Info, ResourcePath};
 use crate::request::negotiate::{self, Format, MetaVersion, Output, View, Views};
 use crate::request::options::ListOptions;
@@ -22,7 +22,7 @@ use crate::server::Server;
 use crate::user::User;
 use crate::verbs::create::Written;
 use crate::verbs::delete::Deleted;
-use crate::verbs::{Call, create, delete, get, list, patch, subresource, update, watch};
+use crate::verbs::{Call, create, delete, get, list, patch, review, subresource, update, watch};
 use crate::watch::Shape;
 use crate::{documents, health, respond, table};
 
@@ -76,6 +76,9 @@ async fn verb(
 ) -> Result<Response<Body>, Error> {
     let output = negotiate::output(call.headers, call.query, Views::Resource)?;
     let all_namespaces = call.kind.scope == Scope::Namespaced && call.path.namespace.is_empty();
+    if let Some(question) = call.kind.review {
+        return review(call, question, output, method, body).await;
+    }
     if !call.path.subresource.is_empty() {
         return subresource(call, output, method, body).await;
     }
@@ -113,6 +116,25 @@ async fn verb(
         }
         _ => Err(Error::MethodNotAllowed),
     }
+}
+
+async fn review(
+    call: &Call<'_>,
+    question: Review,
+    output: Output,
+    method: &Method,
+    body: Incoming,
+) -> Result<Response<Body>, Error> {
+    if !call.path.name.is_empty() {
+        return Err(Error::NoSuchResource);
+    }
+    if *method != Method::POST {
+        return Err(Error::MethodNotAllowed);
+    }
+    let answered = review::answer(call, question, &body::read(body).await?)?;
+    let mut response = respond::value(review::CODE, output, &answered.value);
+    respond::warn(&mut response, &answered.warnings);
+    Ok(response)
 }
 
 async fn subresource(

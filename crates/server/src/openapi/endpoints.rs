@@ -180,6 +180,9 @@ struct Resource<'a> {
 
 impl Resource<'_> {
     fn endpoints(&self) -> Vec<Endpoint> {
+        if self.kind.review.is_some() {
+            return vec![self.question()];
+        }
         let mut endpoints = vec![self.collection(), self.item()];
         if self.namespaced() {
             endpoints.push(self.everywhere());
@@ -201,16 +204,25 @@ impl Resource<'_> {
                 &[p::LIST, p::WATCH],
             )
         };
-        let create = Operation {
-            body: Body::Required(self.served.type_name),
-            codes: &[200, 201, 202],
-            ..self.operation("post", "create", "post", format!("Create a {name}"), &[p::WRITE])
-        };
-        let mut operations = vec![list, create];
+        let mut operations = vec![list, self.create()];
         if verbs(self.kind).contains(&"deletecollection") {
             operations.push(self.delete_collection());
         }
         Endpoint { path: self.collection_path(), operations }
+    }
+
+    /// A kind that is only posted.
+    fn question(&self) -> Endpoint {
+        Endpoint { path: self.collection_path(), operations: vec![self.create()] }
+    }
+
+    fn create(&self) -> Operation {
+        let what = format!("Create a {}", self.kind.name);
+        Operation {
+            body: Body::Required(self.served.type_name),
+            codes: &[200, 201, 202],
+            ..self.operation("post", "create", "post", what, &[p::WRITE])
+        }
     }
 
     fn delete_collection(&self) -> Operation {

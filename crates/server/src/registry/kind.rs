@@ -71,6 +71,9 @@ pub struct Kind {
     pub ttl: Option<std::time::Duration>,
     /// Whether a deletion that is done answers with the object instead of a `Status`.
     pub returns_deleted: bool,
+    /// For kinds that are questions: which one. They are answered and not stored, and POST is all that
+    /// can be done with them.
+    pub review: Option<Review>,
 }
 
 impl std::fmt::Debug for Kind {
@@ -161,6 +164,23 @@ pub enum Action {
     Finalize,
 }
 
+/// A question that a kind stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Review {
+    /// Whose token is it?
+    Token,
+    /// Who am I?
+    SelfSubject,
+    /// May they do it?
+    SubjectAccess,
+    /// May they do it in this namespace?
+    LocalSubjectAccess,
+    /// May I do it?
+    SelfSubjectAccess,
+    /// What may I do?
+    SelfSubjectRules,
+}
+
 /// The grammar of a kind's names. Returns what is wrong with a name; `prefix` is true for a
 /// `generateName`, which may end in what a name may not end in.
 pub type NameRule = fn(name: &str, prefix: bool) -> Vec<String>;
@@ -220,6 +240,7 @@ impl Kind {
         may_vanish: |_| true,
         ttl: None,
         returns_deleted: false,
+        review: None,
     };
 
     /// The group-version it is stored in.

@@ -92,6 +92,7 @@ async fn finish(
     warnings: Vec<String>,
     options: &WriteOptions,
 ) -> Result<Written, Error> {
+    admission::settle(call, &value).await;
     admission::mutate(call, Operation::Create, &mut value)?;
     let metadata = self::metadata(&mut value);
     metadata.insert("uid".into(), json!(uuid::Uuid::new_v4().to_string()));

@@ -15,7 +15,7 @@ use super::list::{self, List};
 use super::update::{kind_subject, modified, store, store_error};
 use super::{Call, update};
 use crate::cache::store_key;
-use crate::chain::admission::{self, Operation};
+use crate::chain::admission;
 use crate::error::Error;
 use crate::limits;
 use crate::object::{Object, encode};
@@ -83,7 +83,7 @@ pub async fn delete_one(call: &Call<'_>, options: &DeleteOptions) -> Result<Dele
         let old = found.ok_or_else(|| Error::NotFound(call.subject(&call.path.name)))?;
         let before = old.stored_value();
         check_preconditions(call, options, &old, &before)?;
-        admission::validate(call, Operation::Delete, Some(&before), &before)?;
+        admission::delete(call, &before)?;
         let mut new = before.clone();
         mark(call, options, &mut new);
         let done = if is_due(call, &new) {

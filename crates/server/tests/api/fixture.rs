@@ -10,12 +10,11 @@ use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use tokio::sync::watch;
 use windlass_server::body::{Body, Incoming};
-use windlass_server::chain::authn::client_cert::ClientCas;
+use windlass_server::chain;
 use windlass_server::chain::authn::{Authenticator, token_file::TokenFile};
 use windlass_server::peer::Peer;
-use windlass_server::server::{Server, Setup, start, system_clock};
+use windlass_server::server::{Server, Setup, start};
 use windlass_server::tokens::TokenSigner;
-use windlass_server::{chain, registry};
 use windlass_store::{Embedded, Options, Store};
 
 /// A running server; its data goes with it.
@@ -63,17 +62,12 @@ impl TestServer {
         let tokens = TokenFile::parse(include_str!("tokens.csv")).unwrap();
         let key = windlass_pki::PrivateKey::generate().unwrap();
         let setup = Setup {
-            store: store.clone(),
-            kinds: registry::KINDS,
             authenticator: Authenticator {
-                client_cas: ArcSwap::from_pointee(ClientCas::default()),
                 tokens: ArcSwap::from_pointee(tokens),
+                ..Authenticator::default()
             },
             tokens: Some(TokenSigner::new(key, "https://kubernetes.default.svc").unwrap()),
-            features: Default::default(),
-            clock: system_clock(),
-            shutdown,
-            metrics: Vec::new(),
+            ..Setup::new(store.clone(), shutdown)
         };
         let server = start(setup).await.unwrap();
         TestServer { server, store, down, dir }

@@ -1,0 +1,77 @@
+//! What is asked of an authorizer: who wants to do what with which.
+
+use std::borrow::Cow;
+
+use windlass_api::selector::fields::Selector;
+
+use crate::request::info::{Info, Target as Place};
+use crate::user::User;
+
+/// A request as authorizers see it.
+#[derive(Clone, Debug)]
+pub struct Attributes<'a> {
+    /// Who asks.
+    pub user: &'a User,
+    /// `get`, `list`, `create`, `approve`, …
+    pub verb: &'a str,
+    /// With what.
+    pub target: Target<'a>,
+}
+
+/// What a request is about.
+#[derive(Clone, Debug)]
+pub enum Target<'a> {
+    /// An object, or a collection of them.
+    Resource(Resource<'a>),
+    /// A path that is no resource.
+    Path(&'a str),
+}
+
+/// An object or a collection.
+#[derive(Clone, Debug, Default)]
+pub struct Resource<'a> {
+    /// Empty for the core group.
+    pub group: &'a str,
+    /// `v1`, or `*` where it does not matter.
+    pub version: &'a str,
+    /// `pods`.
+    pub resource: &'a str,
+    /// `status`, or empty.
+    pub subresource: &'a str,
+    /// Empty at cluster scope and for all namespaces.
+    pub namespace: &'a str,
+    /// Empty for a collection.
+    pub name: &'a str,
+    /// The field selector of a list, watch or collection deletion, where it can be read.
+    pub fields: Option<&'a Selector>,
+}
+
+impl<'a> Attributes<'a> {
+    /// A request of `user`, as its path and query say it.
+    pub fn of(user: &'a User, info: &'a Info, fields: Option<&'a Selector>) -> Attributes<'a> {
+        let target = match &info.target {
+            Place::Path => Target::Path(&info.path),
+            Place::Resource(path) => Target::Resource(Resource {
+                group: &path.group,
+                version: &path.version,
+                resource: &path.resource,
+                subresource: &path.subresource,
+                namespace: &path.namespace,
+                name: &path.name,
+                fields,
+            }),
+        };
+        Attributes { user, verb: info.verb, target }
+    }
+}
+
+impl Resource<'_> {
+    /// `pods/status`, or `pods`.
+    pub fn with_subresource(&self) -> Cow<'_, str> {
+        if self.subresource.is_empty() {
+            Cow::Borrowed(self.resource)
+        } else {
+            Cow::Owned(format!("{}/{}", self.resource, self.subresource))
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Questions: kinds that are posted and answered, and never stored.
+
+use super::kind::{Kind, Review, Scope, Served};
+
+/// `kubectl auth whoami`.
+pub const SELF_SUBJECT: Kind = Kind {
+    name: "SelfSubjectReview",
+    plural: "selfsubjectreviews",
+    singular: "selfsubjectreview",
+    served: &[authentication("io.k8s.api.authentication.v1.SelfSubjectReview")],
+    ..question(Review::SelfSubject)
+};
+
+/// Whose token it is.
+pub const TOKEN: Kind = Kind {
+    name: "TokenReview",
+    plural: "tokenreviews",
+    singular: "tokenreview",
+    served: &[authentication("io.k8s.api.authentication.v1.TokenReview")],
+    ..question(Review::Token)
+};
+
+/// Whether somebody may do something.
+pub const SUBJECT_ACCESS: Kind = Kind {
+    name: "SubjectAccessReview",
+    plural: "subjectaccessreviews",
+    singular: "subjectaccessreview",
+    served: &[authorization("io.k8s.api.authorization.v1.SubjectAccessReview")],
+    ..question(Review::SubjectAccess)
+};
+
+/// Whether somebody may do something in a namespace.
+pub const LOCAL_SUBJECT_ACCESS: Kind = Kind {
+    name: "LocalSubjectAccessReview",
+    plural: "localsubjectaccessreviews",
+    singular: "localsubjectaccessreview",
+    scope: Scope::Namespaced,
+    served: &[authorization("io.k8s.api.authorization.v1.LocalSubjectAccessReview")],
+    ..question(Review::LocalSubjectAccess)
+};
+
+/// Whether the caller may do something.
+pub const SELF_SUBJECT_ACCESS: Kind = Kind {
+    name: "SelfSubjectAccessReview",
+    plural: "selfsubjectaccessreviews",
+    singular: "selfsubjectaccessreview",
+    served: &[authorization("io.k8s.api.authorization.v1.SelfSubjectAccessReview")],
+    ..question(Review::SelfSubjectAccess)
+};
+
+/// What the caller may do in a namespace.
+pub const SELF_SUBJECT_RULES: Kind = Kind {
+    name: "SelfSubjectRulesReview",
+    plural: "selfsubjectrulesreviews",
+    singular: "selfsubjectrulesreview",
+    served: &[authorization("io.k8s.api.authorization.v1.SelfSubjectRulesReview")],
+    ..question(Review::SelfSubjectRules)
+};
+
+const fn question(review: Review) -> Kind {
+    Kind { scope: Scope::Cluster, review: Some(review), ..Kind::DEFAULT }
+}
+
+const fn authentication(type_name: &'static str) -> Served {
+    Served { group: "authentication.k8s.io", version: "v1", type_name, convert: None }
+}
+
+const fn authorization(type_name: &'static str) -> Served {
+    Served { group: "authorization.k8s.io", version: "v1", type_name, convert: None }
+}

@@ -1,0 +1,43 @@
+//! POST of a question: it is answered, and nothing is stored.
+
+mod access;
+mod rules;
+mod self_subject;
+mod token;
+
+use http::StatusCode;
+use serde_json::Value;
+
+use super::Call;
+use super::decode::{self, Expected};
+use crate::error::Error;
+use crate::registry::kind::Review;
+use crate::request::options::WriteOptions;
+
+/// A question with its answer in it.
+pub struct Answered {
+    /// The body: what was asked, and `status`.
+    pub value: Value,
+    /// For the `Warning` headers.
+    pub warnings: Vec<String>,
+}
+
+/// Answers the question in the body; the code is always 201.
+pub const CODE: StatusCode = StatusCode::CREATED;
+
+/// Answers the question in the body.
+pub fn answer(call: &Call<'_>, review: Review, body: &[u8]) -> Result<Answered, Error> {
+    let options = WriteOptions::parse(call.query, "CreateOptions")?;
+    let expected = Expected::object(call.kind, call.served);
+    let draft = decode::object(call, expected, body, options.field_validation)?;
+    let mut question = draft.value;
+    match review {
+        Review::Token => token::answer(call, &mut question)?,
+        Review::SelfSubject => self_subject::answer(call, &mut question)?,
+        Review::SubjectAccess => access::answer(call, &mut question)?,
+        Review::LocalSubjectAccess => access::answer_local(call, &mut question)?,
+        Review::SelfSubjectAccess => access::answer_self(call, &mut question)?,
+        Review::SelfSubjectRules => rules::answer(call, &mut question)?,
+    }
+    Ok(Answered { value: question, warnings: draft.warnings })
+}
