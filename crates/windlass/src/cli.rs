@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
-pub use values::FeatureGate;
+pub use values::{Expiry, FeatureGate};
 
 /// The certificate and trust plane of Kubernetes in one program.
 ///
@@ -44,6 +44,11 @@ pub enum Command {
     /// Check, back up or restore the database in a data directory.
     #[command(subcommand)]
     Store(StoreCommand),
+    /// Make credentials for people.
+    #[command(subcommand)]
+    User(UserCommand),
+    /// Ask whether you, or somebody else, may do something. Exits with 1 if not.
+    CanI(CanIArgs),
     /// Print the version.
     Version,
 }
@@ -162,6 +167,68 @@ pub struct ControllersArgs {
     /// The API server to work for, and who to be there.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: PathBuf,
+}
+
+/// What can be done with users.
+#[derive(Debug, Subcommand)]
+pub enum UserCommand {
+    /// Write a kubeconfig with a client certificate for somebody.
+    ///
+    /// The certificate is signed with the client authority in the data directory, so it works with the
+    /// server of that directory, which may be running. What its owner may do is decided by roles: bind
+    /// one to the name or to a group. A certificate cannot be taken back before it expires.
+    Add(UserAddArgs),
+}
+
+/// Flags of `windlass user add`.
+#[derive(Debug, Args)]
+pub struct UserAddArgs {
+    /// The name: the common name of the certificate.
+    #[arg(value_name = "NAME", value_parser = values::user_name)]
+    pub name: String,
+    /// A group: an organization of the certificate. May be given several times.
+    #[arg(long, value_name = "GROUP", value_parser = values::user_name)]
+    pub group: Vec<String>,
+    /// When the certificate ends: after 90d, 12h or 1d12h, or at a date such as 2027-01-31.
+    #[arg(long, value_name = "WHEN", default_value = "365d", value_parser = values::expiry)]
+    pub expires: Expiry,
+    /// The file to write. It must not exist; - is standard output [default: NAME.kubeconfig].
+    #[arg(long, short, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Where the user reaches the server [default: as in the data directory's admin.kubeconfig].
+    #[arg(long, value_name = "URL")]
+    pub server: Option<String>,
+    #[command(flatten)]
+    pub data: DataDirArgs,
+}
+
+/// Flags of `windlass can-i`.
+#[derive(Debug, Args)]
+pub struct CanIArgs {
+    /// What to do: get, list, watch, create, update, patch, delete, approve, sign, …
+    #[arg(value_name = "VERB")]
+    pub verb: String,
+    /// With what: pods, pods/status, csr, clustertrustbundles.certificates.k8s.io, or a path such as /metrics.
+    #[arg(value_name = "RESOURCE")]
+    pub resource: String,
+    /// Which one; all of them if not given.
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+    /// In which namespace [default: that of the kubeconfig].
+    #[arg(long, short, value_name = "NAMESPACE", conflicts_with = "all_namespaces")]
+    pub namespace: Option<String>,
+    /// In all namespaces.
+    #[arg(long, short = 'A')]
+    pub all_namespaces: bool,
+    /// Ask about this user instead of yourself. You need to be allowed to create subjectaccessreviews.
+    #[arg(long = "as", value_name = "USER")]
+    pub user: Option<String>,
+    /// Groups of that user. May be given several times.
+    #[arg(long = "as-group", value_name = "GROUP", requires = "user")]
+    pub groups: Vec<String>,
+    /// The server to ask, and who to be there [default: as kubectl].
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
 }
 
 /// What can be done with a database.

@@ -1,10 +1,13 @@
 //! The commands, one file each.
 
+mod can_i;
+mod connect;
 mod controllers;
 mod data_dir;
 mod server;
 mod store;
 mod up;
+mod user;
 mod version;
 
 use anyhow::Result;
@@ -18,6 +21,8 @@ pub fn run(command: Command) -> Result<()> {
         Command::Server(arguments) => server::run(arguments),
         Command::Controllers(arguments) => controllers::run(arguments),
         Command::Store(command) => store::run(command),
+        Command::User(command) => user::run(command),
+        Command::CanI(arguments) => can_i::run(arguments),
         Command::Version => version::run(),
     }
 }

@@ -22,6 +22,7 @@
 mod durable;
 mod kubeconfig;
 mod lock;
+mod user;
 
 use std::fs;
 use std::io;
@@ -36,6 +37,8 @@ use windlass_pki::{
 };
 
 use zeroize::Zeroizing;
+
+pub use user::{NewUser, make_user, write_new};
 
 use durable::NewFile;
 use lock::Lock;
@@ -52,6 +55,9 @@ const BACKDATED: Duration = Duration::minutes(5);
 /// The first address of the service range that Kubernetes clusters have by default; clients inside
 /// reach the API by it.
 const SERVICE_ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 96, 0, 1));
+
+/// Who the data directory's own kubeconfig is for.
+const ADMIN: &str = "kubernetes-admin";
 
 /// Where the files of a data directory are.
 #[derive(Debug, Clone)]
@@ -233,7 +239,7 @@ fn is_host_name(name: &str) -> bool {
 }
 
 fn admin_request() -> Result<Request> {
-    Request::new("kubernetes-admin", &["system:masters"], Vec::new(), Purpose::ClientAuth)
+    Request::new(ADMIN, &["system:masters"], Vec::new(), Purpose::ClientAuth)
 }
 
 /// Where clients on this machine reach the server.
@@ -367,7 +373,7 @@ impl Making<'_> {
 
     fn kubeconfig(&mut self, url: &str, ca: &Authority, admin: &Pair) -> Result<()> {
         let path = self.layout.kubeconfig();
-        let contents = kubeconfig::Contents::new(url, ca.certificate(), admin)?;
+        let contents = kubeconfig::Contents::new(url, ca.certificate(), ADMIN, admin)?;
         if let Some(text) = read(&path)? {
             if contents.is_in(&text) {
                 return durable::warn_if_exposed(&path);

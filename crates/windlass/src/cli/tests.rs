@@ -86,3 +86,41 @@ fn reads_durations_as_go_writes_them() {
     }
     assert!(values::duration(&format!("{}h", u64::MAX)).is_err());
 }
+
+#[test]
+fn reads_when_a_credential_ends() {
+    let day = Duration::from_secs(24 * 60 * 60);
+    let Command::User(UserCommand::Add(add)) = parse("windlass user add alice").unwrap().command
+    else {
+        panic!()
+    };
+    assert_eq!(add.expires, Expiry::After(365 * day));
+    for (text, wanted) in [
+        ("90d", Some(90 * day)),
+        ("1d12h", Some(day * 3 / 2)),
+        ("45m", Some(Duration::from_secs(2700))),
+        ("0d", None),
+        ("0s", None),
+        ("90", None),
+        ("-1d", None),
+        ("soon", None),
+        ("99999999999d", None),
+    ] {
+        assert_eq!(values::expiry(text).ok(), wanted.map(Expiry::After), "{text}");
+    }
+    let at = time::macros::datetime!(2027-01-31 0:00 UTC);
+    assert_eq!(values::expiry("2027-01-31"), Ok(Expiry::At(at)));
+    assert_eq!(values::expiry("2027-01-31T00:00:00Z"), Ok(Expiry::At(at)));
+    assert!(values::expiry("2027-02-31").is_err());
+    assert!(Expiry::At(at).from(at).is_some() && Expiry::After(day).from(at).is_some());
+}
+
+#[test]
+fn refuses_names_that_no_certificate_should_hold() {
+    for name in ["", " a", "a ", "a\nb", "\u{1b}[2J"] {
+        assert!(values::user_name(name).is_err(), "{name:?}");
+    }
+    assert!(values::user_name("system:node:n1").is_ok());
+    assert!(parse("windlass can-i get pods --as-group g").is_err());
+    assert!(parse("windlass can-i get pods -n x -A").is_err());
+}

@@ -3,6 +3,8 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 use windlass_api::duration::DurationError;
 use windlass_api::names;
 
@@ -47,5 +49,59 @@ pub fn node_name(text: &str) -> Result<String, &'static str> {
         Ok(text.to_owned())
     } else {
         Err("must be a DNS name: lower-case letters, digits, '-' and '.'")
+    }
+}
+
+/// When something is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expiry {
+    /// So long from now.
+    After(Duration),
+    /// At this time.
+    At(OffsetDateTime),
+}
+
+impl Expiry {
+    /// The moment that it means.
+    pub fn from(self, now: OffsetDateTime) -> Option<OffsetDateTime> {
+        match self {
+            Expiry::After(lasts) => now.checked_add(lasts.try_into().ok()?),
+            Expiry::At(time) => Some(time),
+        }
+    }
+}
+
+/// Reads `90d`, `1d12h`, `12h30m`, a date, or a time as in RFC 3339.
+pub fn expiry(text: &str) -> Result<Expiry, &'static str> {
+    const WRONG: &str = "must be like 90d, 12h or 1d12h, or a date like 2027-01-31";
+    if text.contains('T') {
+        let time = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| WRONG)?;
+        return Ok(Expiry::At(time));
+    }
+    if text.contains('-') {
+        let format = time::macros::format_description!("[year]-[month]-[day]");
+        let date = time::Date::parse(text, &format).map_err(|_| WRONG)?;
+        return Ok(Expiry::At(date.midnight().assume_utc()));
+    }
+    let (days, rest) = match text.split_once('d') {
+        Some((days, rest)) => (days.parse::<u32>().map_err(|_| WRONG)?, rest),
+        None => (0, text),
+    };
+    let rest = match rest {
+        "" if days > 0 => Duration::ZERO,
+        rest => duration(rest).map_err(|_| WRONG)?,
+    };
+    let lasts = Duration::from_secs(u64::from(days) * 24 * 60 * 60) + rest;
+    if lasts.is_zero() { Err("must be more than nothing") } else { Ok(Expiry::After(lasts)) }
+}
+
+/// Reads the name of a user or group, which a certificate must be able to hold.
+pub fn user_name(text: &str) -> Result<String, &'static str> {
+    if text.is_empty() || text.trim() != text {
+        Err("must not be empty, nor begin or end with a space")
+    } else if text.chars().any(char::is_control) {
+        Err("must not contain control characters")
+    } else {
+        Ok(text.to_owned())
     }
 }

@@ -1,26 +1,19 @@
 //! `windlass controllers`: the controllers alone, against any API server.
 
 use anyhow::{Context, Result, bail};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::sync::watch;
 
+use super::connect;
 use crate::cli::ControllersArgs;
 use crate::serve::signals;
 
 /// Works until told to stop.
 pub fn run(arguments: ControllersArgs) -> Result<()> {
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(work(arguments))
+    connect::block_on(work(arguments))
 }
 
 async fn work(arguments: ControllersArgs) -> Result<()> {
-    let path = &arguments.kubeconfig;
-    let file = Kubeconfig::read_from(path).with_context(|| path.display().to_string())?;
-    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-        .await
-        .with_context(|| path.display().to_string())?;
-    let client = kube::Client::try_from(config)?;
+    let client = connect::client(Some(&arguments.kubeconfig)).await?;
     let version = client.apiserver_version().await.context("the server does not answer")?;
     if !version.git_version.contains("windlass") {
         // Two garbage collectors on one cluster would only get in each other's way.

@@ -1,4 +1,4 @@
-//! The administrator's kubeconfig.
+//! Kubeconfigs: the administrator's, and those of users.
 
 use anyhow::Result;
 use base64::Engine;
@@ -10,20 +10,23 @@ use super::Pair;
 
 /// The four values that make a kubeconfig fit a server, as the lines they stand on.
 pub struct Contents {
+    user: String,
     lines: [Zeroizing<String>; 4],
 }
 
 impl Contents {
-    pub fn new(url: &str, ca: &Certificate, admin: &Pair) -> Result<Self> {
+    /// How `user` reaches the server at `url`, whose authority is `ca`.
+    pub fn new(url: &str, ca: &Certificate, user: &str, credential: &Pair) -> Result<Self> {
         let line = |field: &str, pem: &str| {
             Zeroizing::new(format!("{field}: {}", *Zeroizing::new(STANDARD.encode(pem))))
         };
         Ok(Self {
+            user: user.to_owned(),
             lines: [
                 Zeroizing::new(format!("server: {url}")),
                 line("certificate-authority-data", &ca.to_pem()),
-                line("client-certificate-data", &admin.certificate.to_pem()),
-                line("client-key-data", &admin.key.to_pem()?),
+                line("client-certificate-data", &credential.certificate.to_pem()),
+                line("client-key-data", &credential.key.to_pem()?),
             ],
         })
     }
@@ -38,6 +41,7 @@ impl Contents {
     /// A whole file.
     pub fn render(&self) -> Zeroizing<String> {
         let [server, ca, certificate, key] = self.lines.each_ref().map(|line| line.as_str());
+        let user = scalar(&self.user);
         Zeroizing::new(format!(
             "apiVersion: v1
 kind: Config
@@ -47,7 +51,7 @@ clusters:
     {ca}
     {server}
 users:
-- name: kubernetes-admin
+- name: {user}
   user:
     {certificate}
     {key}
@@ -55,9 +59,22 @@ contexts:
 - name: windlass
   context:
     cluster: windlass
-    user: kubernetes-admin
+    user: {user}
 current-context: windlass
 "
         ))
     }
+}
+
+/// A name as YAML takes it for a string; JSON's strings are YAML's.
+fn scalar(name: &str) -> String {
+    // Short words may mean something else: `true`, `no`, `null`.
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+    if name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name.len() > 5
+        && name.bytes().all(plain)
+    {
+        return name.to_owned();
+    }
+    serde_json::Value::from(name).to_string()
 }

@@ -328,3 +328,40 @@ fn only_host_names_are_certified() {
         assert_eq!(is_host_name(name), valid, "{name:?}");
     }
 }
+
+#[test]
+fn makes_credentials_that_end_no_later_than_their_authority() {
+    let directory = tempfile::tempdir().unwrap();
+    let layout = Layout::new(directory.path());
+    let user = |expires| NewUser { name: "al\"ice", groups: &[], expires, server: None };
+    let early = make_user(&layout, &user(NOW + Duration::days(1)), NOW);
+    assert!(early.err().unwrap().to_string().contains("start windlass up"));
+    drop(start(directory.path(), &site(), NOW).unwrap());
+
+    let groups = ["dev".to_owned(), "system:nodes".to_owned()];
+    let asked = NewUser { groups: &groups, ..user(NOW + Duration::days(30)) };
+    let made = make_user(&layout, &asked, NOW).unwrap();
+    assert_eq!(made.until, NOW + Duration::days(30));
+    assert!(made.kubeconfig.contains("server: https://127.0.0.1:6443\n"));
+    let field = "client-certificate-data: ";
+    let line = made.kubeconfig.lines().find_map(|l| l.trim().strip_prefix(field)).unwrap();
+    let pem = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, line).unwrap();
+    let certificate = Certificate::from_pem(&pem).unwrap();
+    assert_eq!(certificate.common_name(), Some("al\"ice"));
+    assert_eq!(certificate.organizations(), groups);
+    assert_eq!(certificate.purposes(), Some(&[Purpose::ClientAuth][..]));
+
+    let made = make_user(&layout, &user(NOW + Duration::days(36_500)), NOW).unwrap();
+    assert!(made.until <= NOW + AUTHORITY_LIFETIME);
+    assert!(make_user(&layout, &user(NOW), NOW).is_err());
+}
+
+#[test]
+fn a_kubeconfig_that_is_there_is_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("alice.kubeconfig");
+    write_new(&path, Zeroizing::new("one".into())).unwrap();
+    assert!(write_new(&path, Zeroizing::new("two".into())).is_err());
+    assert_eq!(fs::read(&path).unwrap(), b"one");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+}

@@ -1,0 +1,141 @@
+//! `windlass can-i`: may somebody do something, and why?
+
+use std::io::Write as _;
+
+use anyhow::{Context, Result, bail};
+use http::Request;
+use kube::Client;
+use serde_json::{Map, Value, json};
+
+use super::connect;
+use crate::cli::CanIArgs;
+
+/// Asks the server and says what it answered; a no is an error without words.
+pub fn run(arguments: CanIArgs) -> Result<()> {
+    let (allowed, line) = connect::block_on(ask(arguments))?;
+    std::io::stdout().write_all(line.as_bytes())?;
+    std::io::stdout().flush()?;
+    if !allowed {
+        std::process::exit(1);
+    }
+    Ok(())
+}
+
+async fn ask(arguments: CanIArgs) -> Result<(bool, String)> {
+    let client = connect::client(arguments.kubeconfig.as_deref()).await?;
+    let mut spec = Map::new();
+    if arguments.resource.starts_with('/') {
+        if arguments.name.is_some() {
+            bail!("a path has no name: say only {}", arguments.resource);
+        }
+        let path = json!({"verb": arguments.verb, "path": arguments.resource});
+        spec.insert("nonResourceAttributes".into(), path);
+    } else {
+        spec.insert("resourceAttributes".into(), attributes(&client, &arguments).await?);
+    }
+    let (kind, plural) = match &arguments.user {
+        Some(user) => {
+            spec.insert("user".into(), json!(user));
+            spec.insert("groups".into(), json!(arguments.groups));
+            ("SubjectAccessReview", "subjectaccessreviews")
+        }
+        None => ("SelfSubjectAccessReview", "selfsubjectaccessreviews"),
+    };
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec});
+    let request = Request::post(format!("/apis/authorization.k8s.io/v1/{plural}"))
+        .header("content-type", "application/json")
+        .body(review.to_string().into_bytes())?;
+    let answer: Value = client.request(request).await.context("the server did not answer")?;
+    Ok(verdict(&answer["status"]))
+}
+
+/// Whether it is allowed, and the line that says so.
+fn verdict(status: &Value) -> (bool, String) {
+    let allowed = status["allowed"] == true;
+    let mut line = if allowed { "yes" } else { "no" }.to_owned();
+    for part in ["reason", "evaluationError"] {
+        if let Some(text) = status[part].as_str().filter(|text| !text.is_empty()) {
+            line.push_str(" - ");
+            // Names in it are other people's: they do not get to talk to the terminal.
+            line.extend(text.chars().map(|c| if c.is_control() { ' ' } else { c }));
+        }
+    }
+    line.push('\n');
+    (allowed, line)
+}
+
+async fn attributes(client: &Client, arguments: &CanIArgs) -> Result<Value> {
+    let (resource, subresource) = match arguments.resource.split_once('/') {
+        Some((resource, subresource)) => (resource, subresource),
+        None => (arguments.resource.as_str(), ""),
+    };
+    let (asked, group) = resource.split_once('.').unwrap_or((resource, ""));
+    let found = if asked == "*" { None } else { find(client, asked, group).await? };
+    if found.is_none() && asked != "*" {
+        eprintln!("windlass: the server does not have a resource type {resource:?}");
+    }
+    let found = found.unwrap_or(Found {
+        plural: asked.to_owned(),
+        group: if asked == "*" && group.is_empty() { "*".into() } else { group.to_owned() },
+        namespaced: !asked.contains('*'),
+    });
+    let namespace = match &arguments.namespace {
+        _ if arguments.all_namespaces || !found.namespaced => "",
+        Some(namespace) => namespace.as_str(),
+        None => client.default_namespace(),
+    };
+    Ok(json!({
+        "verb": arguments.verb,
+        "group": found.group,
+        "resource": found.plural,
+        "subresource": subresource,
+        "name": arguments.name.as_deref().unwrap_or_default(),
+        "namespace": namespace,
+    }))
+}
+
+struct Found {
+    plural: String,
+    group: String,
+    namespaced: bool,
+}
+
+/// The resource that a word stands for: its plural, singular, kind or a short name.
+async fn find(client: &Client, word: &str, group: &str) -> Result<Option<Found>> {
+    let mut lists = Vec::new();
+    if group.is_empty() {
+        lists.push((String::new(), client.list_core_api_resources("v1").await?));
+    }
+    for known in client.list_api_groups().await?.groups {
+        let preferred = known.preferred_version.as_ref().or(known.versions.first());
+        let Some(version) = preferred.filter(|_| group.is_empty() || known.name == group) else {
+            continue;
+        };
+        let resources = client.list_api_group_resources(&version.group_version).await?;
+        lists.push((known.name, resources));
+    }
+    let word = word.to_lowercase();
+    for (group, list) in lists {
+        for resource in list.resources {
+            let short = resource.short_names.unwrap_or_default();
+            let names = [&resource.name, &resource.singular_name, &resource.kind.to_lowercase()];
+            if names.contains(&&word) || short.contains(&word) {
+                let namespaced = resource.namespaced;
+                return Ok(Some(Found { plural: resource.name, group, namespaced }));
+            }
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_comes_with_its_reason() {
+        let yes = json!({"allowed": true, "reason": "RBAC: allowed\u{1b}[2J"});
+        assert_eq!(verdict(&yes), (true, "yes - RBAC: allowed [2J\n".to_owned()));
+        assert_eq!(verdict(&json!({"allowed": false})), (false, "no\n".to_owned()));
+    }
+}

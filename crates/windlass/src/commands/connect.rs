@@ -1,0 +1,29 @@
+//! A client for the server of a kubeconfig.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+/// A client for the server of `kubeconfig`, or of the one that kubectl would use.
+pub async fn client(kubeconfig: Option<&Path>) -> Result<kube::Client> {
+    let config = match kubeconfig {
+        Some(path) => {
+            let named = || path.display().to_string();
+            let file = Kubeconfig::read_from(path).with_context(named)?;
+            let options = KubeConfigOptions::default();
+            kube::Config::from_custom_kubeconfig(file, &options).await.with_context(named)?
+        }
+        None => kube::Config::infer()
+            .await
+            .context("no kubeconfig: name one with --kubeconfig or in KUBECONFIG")?,
+    };
+    Ok(kube::Client::try_from(config)?)
+}
+
+/// Runs what needs a client to its end.
+pub fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    // Before anything of rustls: libraries would otherwise choose for themselves.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
+}

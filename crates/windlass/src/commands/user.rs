@@ -1,0 +1,77 @@
+//! `windlass user`: credentials for people.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use time::OffsetDateTime;
+use windlass_server::user::MASTERS;
+
+use super::data_dir;
+use crate::cli::{UserAddArgs, UserCommand};
+use crate::datadir::{self, NewUser};
+
+/// Does what was asked with users.
+pub fn run(command: UserCommand) -> Result<()> {
+    match command {
+        UserCommand::Add(arguments) => add(&arguments),
+    }
+}
+
+fn add(arguments: &UserAddArgs) -> Result<()> {
+    let layout = data_dir::layout(&arguments.data)?;
+    let now = OffsetDateTime::now_utc();
+    let expires = arguments.expires.from(now).context("--expires is too far away")?;
+    let user = NewUser {
+        name: &arguments.name,
+        groups: &arguments.group,
+        expires,
+        server: arguments.server.as_deref(),
+    };
+    let made = datadir::make_user(&layout, &user, now)?;
+    if arguments.group.iter().any(|group| group == MASTERS) {
+        eprintln!(
+            "windlass: {MASTERS} may do everything, and this cannot be taken back before {}",
+            made.until
+        );
+    }
+    if made.until < expires {
+        eprintln!(
+            "windlass: the client authority ends before that: the certificate ends {}",
+            made.until
+        );
+    }
+    let path = arguments.out.clone().unwrap_or_else(|| default_file(&arguments.name));
+    if path == Path::new("-") {
+        std::io::stdout().write_all(made.kubeconfig.as_bytes())?;
+        return Ok(());
+    }
+    datadir::write_new(&path, made.kubeconfig)?;
+    let line =
+        format!("{} is for {} until {}\n", path.display(), arguments.name, made.until.date());
+    std::io::stdout().write_all(line.as_bytes())?;
+    Ok(())
+}
+
+/// `alice.kubeconfig`; whatever a path could take for its own becomes a dash.
+fn default_file(name: &str) -> PathBuf {
+    let plain = |c: char| if c.is_alphanumeric() || "-_.@".contains(c) { c } else { '-' };
+    let name: String = name.chars().map(plain).collect();
+    PathBuf::from(format!("{}.kubeconfig", name.trim_start_matches('.')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_lead_the_file_elsewhere() {
+        for (name, file) in [
+            ("alice", "alice.kubeconfig"),
+            ("system:node:n1", "system-node-n1.kubeconfig"),
+            ("../../etc/x", "-..-etc-x.kubeconfig"),
+        ] {
+            assert_eq!(default_file(name), Path::new(file));
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! A credential for somebody, signed by a data directory's client authority.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use time::OffsetDateTime;
+use windlass_pki::{Authority, Certificate, Leaf, PrivateKey, Purpose, Subject, Validity, issue};
+use zeroize::Zeroizing;
+
+use super::{BACKDATED, Layout, Pair, durable, kubeconfig, read, serial};
+
+/// Who is to get a credential.
+pub struct NewUser<'a> {
+    /// The common name.
+    pub name: &'a str,
+    /// The organizations.
+    pub groups: &'a [String],
+    /// When the certificate ends.
+    pub expires: OffsetDateTime,
+    /// Where the server is; none for where the administrator finds it.
+    pub server: Option<&'a str>,
+}
+
+/// A kubeconfig for a new user.
+pub struct MadeUser {
+    /// The text of the file.
+    pub kubeconfig: Zeroizing<String>,
+    /// When the certificate ends: never after its authority.
+    pub until: OffsetDateTime,
+}
+
+/// Makes a key and a certificate and puts them into a kubeconfig. Nothing is written.
+pub fn make_user(layout: &Layout, user: &NewUser<'_>, now: OffsetDateTime) -> Result<MadeUser> {
+    let authority = authority(layout)?;
+    let ca = Certificate::from_pem(&must_read(&layout.pki("ca.crt"))?)
+        .with_context(|| format!("cannot read {}", layout.pki("ca.crt").display()))?;
+    let url = match user.server {
+        Some(url) => url.to_owned(),
+        None => server_of(layout)?,
+    };
+    if user.expires <= now {
+        bail!("the certificate would have ended already, at {}", user.expires);
+    }
+    let start = now.checked_sub(BACKDATED).unwrap_or(now);
+    let validity = Validity::new(start, user.expires)?;
+    let validity = validity
+        .clipped_to(&authority.certificate().validity())
+        .context("the client authority is not valid now")?;
+    let groups: Vec<&str> = user.groups.iter().map(String::as_str).collect();
+    let key = PrivateKey::generate()?;
+    let leaf = Leaf {
+        subject: Subject::new(user.name, &groups)?,
+        alt_names: Vec::new(),
+        purposes: vec![Purpose::ClientAuth],
+        validity,
+        public_key: key.public_key(),
+        serial: serial()?,
+    };
+    let certificate = Certificate::from_der(&issue(&authority, &leaf)?)?;
+    let contents = kubeconfig::Contents::new(&url, &ca, user.name, &Pair { certificate, key })?;
+    Ok(MadeUser { kubeconfig: contents.render(), until: validity.not_after() })
+}
+
+/// Writes a file that only its owner may read and that was not there before.
+pub fn write_new(path: &Path, contents: Zeroizing<String>) -> Result<()> {
+    if path.try_exists().with_context(|| format!("cannot look at {}", path.display()))? {
+        bail!("{} exists already; it is left alone", path.display());
+    }
+    durable::write_all(&[durable::NewFile::private(path.to_owned(), contents)])
+}
+
+fn authority(layout: &Layout) -> Result<Authority> {
+    let paths = layout.pair("client-ca");
+    let (certificate, key) = (must_read(&paths.certificate)?, must_read(&paths.key)?);
+    Authority::from_pem(&certificate, &key)
+        .with_context(|| format!("cannot use {} together", paths.both()))
+}
+
+/// The address in the administrator's kubeconfig.
+fn server_of(layout: &Layout) -> Result<String> {
+    let path = layout.kubeconfig();
+    let text = must_read(&path)?;
+    let text = String::from_utf8_lossy(&text);
+    let server = text.lines().find_map(|line| line.trim().strip_prefix("server: "));
+    let server = server.map(|url| url.trim().trim_matches('"').to_owned());
+    server.with_context(|| format!("{} names no server; give one with --server", path.display()))
+}
+
+fn must_read(path: &Path) -> Result<Zeroizing<Vec<u8>>> {
+    let found = read(path)?;
+    found.with_context(|| {
+        format!("{} is not there: start windlass up on this data directory once", path.display())
+    })
+}
