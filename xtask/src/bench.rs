@@ -4,6 +4,7 @@
 //! load. Both share the machine, as the reference figures' server and load did. Every group of
 //! rows is one file under `bench/` with one `measure`, listed in [`GROUPS`].
 
+mod access;
 mod client;
 mod floor;
 mod rates;
@@ -29,7 +30,7 @@ pub struct Args {
     /// Shorter phases and fewer watchers: a smoke test, not a measurement.
     #[arg(long)]
     quick: bool,
-    /// Only this group of rows: floor, startup, rates or watchers.
+    /// Only this group of rows: floor, startup, rates, access or watchers.
     #[arg(long)]
     only: Option<String>,
     /// One round of this many watchers of the small object, instead of the standard three.
@@ -64,6 +65,7 @@ const GROUPS: &[(&str, Measure)] = &[
     ("floor", |bench, table| Box::pin(floor::measure(bench, table))),
     ("startup", |bench, table| Box::pin(startup::measure(bench, table))),
     ("rates", |bench, table| Box::pin(rates::measure(bench, table))),
+    ("access", |bench, table| Box::pin(access::measure(bench, table))),
     ("watchers", |bench, table| Box::pin(watchers::measure(bench, table))),
 ];
 

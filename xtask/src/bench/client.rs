@@ -14,7 +14,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::client::Resumption;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, ServerName};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -34,35 +34,33 @@ pub struct Client {
     address: SocketAddr,
     http1: TlsConnector,
     http2: TlsConnector,
-    authorization: Arc<str>,
+    /// None for who shows a certificate.
+    authorization: Option<Arc<str>>,
 }
 
 impl Client {
     /// Trust the CA file and present the bearer token.
     pub fn new(address: SocketAddr, ca: &Path, token: &str) -> Result<Self> {
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_file_iter(ca)
-            .with_context(|| format!("cannot read {}", ca.display()))?
-        {
-            roots.add(certificate?)?;
-        }
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let connector = |protocol: &[u8]| -> Result<TlsConnector> {
-            let mut config = ClientConfig::builder_with_provider(provider.clone())
-                .with_protocol_versions(&[&rustls::version::TLS13])?
-                .with_root_certificates(roots.clone())
-                .with_no_client_auth();
-            config.alpn_protocols = vec![protocol.to_vec()];
-            // Every handshake is a full one, as of clients that never met the server.
-            config.resumption = Resumption::disabled();
-            Ok(TlsConnector::from(Arc::new(config)))
-        };
+        let ca = std::fs::read(ca).with_context(|| format!("cannot read {}", ca.display()))?;
+        let client = |protocol: &[u8]| connector(&ca, None, protocol);
         Ok(Self {
             address,
-            http1: connector(b"http/1.1")?,
-            http2: connector(b"h2")?,
-            authorization: format!("Bearer {token}").into(),
+            http1: client(b"http/1.1")?,
+            http2: client(b"h2")?,
+            authorization: Some(format!("Bearer {token}").into()),
         })
+    }
+
+    /// The same server with another token.
+    pub fn with_token(&self, token: &str) -> Self {
+        Self { authorization: Some(format!("Bearer {token}").into()), ..self.clone() }
+    }
+
+    /// The same server with a certificate instead of a token, all in PEM.
+    pub fn with_certificate(&self, ca: &[u8], chain: &[u8], key: &[u8]) -> Result<Self> {
+        let client = |protocol: &[u8]| connector(ca, Some((chain, key)), protocol);
+        let (http1, http2) = (client(b"http/1.1")?, client(b"h2")?);
+        Ok(Self { address: self.address, http1, http2, authorization: None })
     }
 
     /// TCP and TLS only.
@@ -100,11 +98,34 @@ impl Client {
     }
 }
 
+/// TLS towards a server of the CA, perhaps with a certificate and its key.
+fn connector(ca: &[u8], shown: Option<(&[u8], &[u8])>, protocol: &[u8]) -> Result<TlsConnector> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(ca) {
+        roots.add(certificate?)?;
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_root_certificates(roots);
+    let mut config = match shown {
+        None => config.with_no_client_auth(),
+        Some((chain, key)) => {
+            let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<_, _>>()?;
+            config.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key)?)?
+        }
+    };
+    config.alpn_protocols = vec![protocol.to_vec()];
+    // Every handshake is a full one, as of clients that never met the server.
+    config.resumption = Resumption::disabled();
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
 /// One connection; requests on it follow each other.
 pub struct Connection {
     sender: Sender,
     host: String,
-    authorization: Arc<str>,
+    authorization: Option<Arc<str>>,
 }
 
 enum Sender {
@@ -120,8 +141,10 @@ impl Connection {
         path: &str,
         body: Bytes,
     ) -> Result<Response<Incoming>> {
-        let mut request =
-            Request::builder().method(method).header("authorization", &*self.authorization);
+        let mut request = Request::builder().method(method);
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", &**authorization);
+        }
         if !body.is_empty() {
             request = request.header("content-type", "application/json");
         }

@@ -20,6 +20,9 @@ use super::client::{Client, Protocol};
 /// What the load authenticates with.
 const TOKEN: &str = "bench-token";
 
+/// The token of somebody who may only do what roles say.
+pub const READER: &str = "reader-token";
+
 /// Longer than any healthy start or stop.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -38,7 +41,8 @@ impl Server {
     pub async fn start(bench: &Bench, data: &Path) -> Result<Self> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         let tokens = bench.scratch.join("tokens.csv");
-        fs::write(&tokens, format!("{TOKEN},bench,bench,\"system:masters\"\n"))?;
+        let users = format!("{TOKEN},bench,,\"system:masters\"\n{READER},reader,\n");
+        fs::write(&tokens, users)?;
         let log = fs::File::create(bench.scratch.join("server.log"))?;
         let mut command = Command::new(&bench.binary);
         command
