@@ -3,6 +3,7 @@
 //! Everything is parsed here into the type it is used as; the commands see no text that might be
 //! wrong. The comments on the fields are what `--help` says.
 
+mod access;
 mod values;
 
 use std::net::SocketAddr;
@@ -11,7 +12,8 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
-pub use values::{Expiry, FeatureGate};
+pub use access::AccessArgs;
+pub use values::{Expiry, FeatureGate, Plugin};
 
 /// The certificate and trust plane of Kubernetes in one program.
 ///
@@ -117,6 +119,8 @@ pub struct ServeArgs {
     /// How long requests may go on after SIGTERM before they are cut off, for example 30s.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = values::duration)]
     pub shutdown_grace: Duration,
+    #[command(flatten)]
+    pub access: AccessArgs,
 }
 
 /// Flags of `windlass up`.

@@ -9,9 +9,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use windlass_server::chain::admission::Plugins;
 use windlass_server::features::Features;
 use windlass_server::local::Local;
 use windlass_server::server::{Server, Setup, start};
@@ -19,7 +20,7 @@ use windlass_server::tokens::TokenSigner;
 use windlass_server::user::{MASTERS, User};
 use windlass_store::{Embedded, Options, Store};
 
-use crate::cli::FeatureGate;
+use crate::cli::{AccessArgs, FeatureGate, Plugin};
 use crate::datadir::DataDir;
 
 /// Everything a server has to know before it starts.
@@ -39,6 +40,8 @@ pub struct Settings {
     pub service_account_keys: ServiceAccountKeys,
     /// Features that were turned on or off.
     pub feature_gates: Vec<FeatureGate>,
+    /// Who may call and what is checked.
+    pub access: AccessArgs,
     /// How long requests may go on after SIGTERM.
     pub shutdown_grace: Duration,
     /// Whether the controllers run beside the server in the same process, as in `up`.
@@ -125,6 +128,7 @@ async fn assemble(
         authenticator,
         tokens: Some(TokenSigner::new(key, ISSUER)?),
         features: features(&settings.feature_gates)?,
+        plugins: plugins(&settings.access).context("--disable-admission-plugins")?,
         metrics: vec![Box::new(windlass_controllers::metrics)],
         ..Setup::new(store.clone(), shutdown)
     })
@@ -132,6 +136,18 @@ async fn assemble(
     let tls = Arc::new(arc_swap::ArcSwap::from_pointee(tls));
     reload::keep_current(settings, server.clone(), tls.clone());
     Ok((server, tls))
+}
+
+fn plugins(access: &AccessArgs) -> Result<Plugins> {
+    let mut plugins = Plugins::default();
+    for plugin in &access.disable_admission_plugins {
+        match plugin {
+            Plugin::NamespaceLifecycle => bail!("NamespaceLifecycle cannot be left out"),
+            Plugin::NodeRestriction => plugins.node_restriction = false,
+            Plugin::ServiceAccount => plugins.service_account = false,
+        }
+    }
+    Ok(plugins)
 }
 
 fn features(gates: &[FeatureGate]) -> Result<Features> {

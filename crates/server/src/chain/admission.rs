@@ -41,9 +41,6 @@ impl Default for Plugins {
     }
 }
 
-/// The names of the plugins that can be turned off, and of those that cannot.
-pub const PLUGINS: &[&str] = &["NamespaceLifecycle", "NodeRestriction", "ServiceAccount"];
-
 /// Waits for what mutating admission needs to find: the account that a controller is about to make
 /// for a new namespace.
 pub async fn settle(call: &Call<'_>, object: &Value) {

@@ -105,3 +105,26 @@ pub fn user_name(text: &str) -> Result<String, &'static str> {
         Ok(text.to_owned())
     }
 }
+
+/// An admission plugin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[value(rename_all = "PascalCase")]
+pub enum Plugin {
+    /// Nothing new in namespaces that are missing or going away. Cannot be left out.
+    NamespaceLifecycle,
+    /// Nodes write about themselves and their pods only.
+    NodeRestriction,
+    /// Pods run as an account of their namespace and find a token.
+    ServiceAccount,
+}
+
+/// Reads the issuer of tokens: clients take it for a URL if it has a colon.
+pub fn issuer(text: &str) -> Result<String, &'static str> {
+    if text.is_empty() {
+        Err("must not be empty")
+    } else if text.contains(':') && text.parse::<http::Uri>().is_err() {
+        Err("must be a URL, or a name without a colon")
+    } else {
+        Ok(text.to_owned())
+    }
+}

@@ -37,6 +37,7 @@ pub fn run(arguments: ServerArgs) -> Result<()> {
         service_account_keys,
         feature_gates: arguments.feature_gates,
         shutdown_grace: arguments.serve.shutdown_grace,
+        access: arguments.serve.access,
         controllers: false,
         data,
     })

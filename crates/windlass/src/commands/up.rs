@@ -25,6 +25,7 @@ pub fn run(arguments: UpArgs) -> Result<()> {
         },
         feature_gates: Vec::new(),
         shutdown_grace: arguments.serve.shutdown_grace,
+        access: arguments.serve.access,
         controllers: true,
         data,
     })

@@ -27,6 +27,7 @@ pub fn authenticator(settings: &Settings) -> Result<Authenticator> {
     Ok(Authenticator {
         client_cas: ArcSwap::from_pointee(client_cas(&settings.client_ca)?),
         tokens: ArcSwap::from_pointee(tokens),
+        anonymous: settings.access.anonymous_auth,
         ..Authenticator::default()
     })
 }

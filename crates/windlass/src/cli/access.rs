@@ -1,0 +1,64 @@
+//! Flags about who may call and what is checked; kube-apiserver's names and meanings.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args};
+
+use super::values::{self, Plugin};
+
+/// Who may call, and what is checked before anything is written.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Access")]
+pub struct AccessArgs {
+    /// Whether requests without a credential are those of the user system:anonymous, who may read health
+    /// and version; else they are refused.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    #[arg(num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub anonymous_auth: bool,
+    /// Whether bootstrap tokens, which are secrets in kube-system, may be used to log in.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    #[arg(num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub enable_bootstrap_token_auth: bool,
+    /// Who the service-account tokens say issued them. May be given several times: the first issues,
+    /// tokens of the others are accepted too.
+    #[arg(long, value_name = "URL", value_parser = values::issuer)]
+    #[arg(default_value = "https://kubernetes.default.svc.cluster.local")]
+    pub service_account_issuer: Vec<String>,
+    /// Audiences of this server: service-account tokens must be for one of them [default: the issuers].
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub api_audiences: Vec<String>,
+    /// Where the discovery document says the keys of service-account tokens are [default: under the issuer].
+    #[arg(long, value_name = "URL")]
+    pub service_account_jwks_uri: Option<String>,
+    /// Authorities of proxies that say in headers who calls (PEM). Without it such headers mean nothing.
+    /// Read again when it changes.
+    #[arg(long, value_name = "FILE")]
+    pub requestheader_client_ca_file: Option<PathBuf>,
+    /// Common names that a proxy's certificate may have [default: any].
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(requires = "requestheader_client_ca_file")]
+    pub requestheader_allowed_names: Vec<String>,
+    /// Headers with the user's name; the first that is there counts.
+    #[arg(long, value_name = "HEADER", value_delimiter = ',', default_value = "X-Remote-User")]
+    pub requestheader_username_headers: Vec<String>,
+    /// Headers with the user's uid; the first that is there counts.
+    #[arg(long, value_name = "HEADER", value_delimiter = ',', default_value = "X-Remote-Uid")]
+    pub requestheader_uid_headers: Vec<String>,
+    /// Headers with the user's groups.
+    #[arg(long, value_name = "HEADER", value_delimiter = ',', default_value = "X-Remote-Group")]
+    pub requestheader_group_headers: Vec<String>,
+    /// What headers with more about the user begin with.
+    #[arg(long, value_name = "PREFIX", value_delimiter = ',', default_value = "X-Remote-Extra-")]
+    pub requestheader_extra_headers_prefix: Vec<String>,
+    /// Checks on writes to leave out: NodeRestriction, ServiceAccount.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub disable_admission_plugins: Vec<Plugin>,
+    /// Checks on writes to make. All there are are made anyway, unless they are left out.
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_delimiter = ',',
+        conflicts_with = "disable_admission_plugins"
+    )]
+    pub enable_admission_plugins: Vec<Plugin>,
+}
