@@ -6,6 +6,7 @@
 
 mod aggregate;
 mod binding;
+pub mod cover;
 mod index;
 mod rule;
 
@@ -26,7 +27,7 @@ use crate::user::User;
 pub use binding::RoleRef;
 use index::{Grant, Index, Table};
 use rule::Asked;
-pub use rule::{ALL, Rule, covers_path, has};
+pub use rule::Rule;
 
 /// Decides by the roles and bindings there are.
 pub struct Rbac(Arc<Shared>);

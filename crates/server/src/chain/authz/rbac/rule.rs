@@ -53,10 +53,16 @@ impl Rule {
             What::Resource { group, resource, subresource, name } => {
                 (has(&self.api_groups, ALL) || has(&self.api_groups, group))
                     && self.resources.iter().any(|r| covers_resource(r, resource, subresource))
-                    && (self.resource_names.is_empty() || has(&self.resource_names, name))
+                    && self.allows_name(name)
             }
             What::Path(path) => self.non_resource_urls.iter().any(|url| covers_path(url, path)),
         }
+    }
+
+    /// A rule for some names says nothing of requests that have none.
+    fn allows_name(&self, name: &str) -> bool {
+        let names = &self.resource_names;
+        names.is_empty() || (!name.is_empty() && has(names, name))
     }
 }
 

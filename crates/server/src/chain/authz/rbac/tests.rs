@@ -12,7 +12,6 @@ fn user(name: &str, groups: &[&str]) -> User {
     User { name: name.into(), groups, ..User::default() }
 }
 
-/// `verb group/resource/sub name`, or `verb /path`.
 fn allows(rule: &Rule, verb: &str, resource: Resource<'_>) -> bool {
     let user = user("u", &[]);
     let asked = Attributes { user: &user, verb, target: Target::Resource(resource) };
@@ -130,6 +129,7 @@ impl World {
         let event = windlass_store::Event {
             key: format!("{GROUP}/{plural}/{key}"),
             revision: self.revision,
+            created: self.revision,
             value: stored,
             previous: None,
         };
@@ -254,7 +254,8 @@ fn a_panic_in_the_index_does_not_stay() {
     let shared = world.rbac.0.clone();
     let broken = std::thread::spawn(move || {
         let mut index = shared.index.write().unwrap();
-        *index = Index { revision: u64::MAX, ..Index::default() };
+        *index = Index::default();
+        index.revision = u64::MAX;
         panic!("on purpose");
     });
     assert!(broken.join().is_err());
