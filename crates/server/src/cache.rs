@@ -33,6 +33,8 @@ pub struct KindCache {
     /// Which kind.
     pub kind: &'static Kind,
     state: RwLock<State>,
+    /// The newest revision of this kind, for those who ask at every request.
+    last: AtomicU64,
     /// The newest revision of this kind, for watchers to wait on.
     newest: watch::Sender<u64>,
     /// Tells the task that wakes the watchers.
@@ -94,6 +96,7 @@ impl Caches {
             Ok(object) => {
                 let mut state = cache.write();
                 state.last = state.last.max(revision);
+                cache.last.store(state.last, Ordering::Release);
                 state.objects.insert(name.into(), Arc::new(object));
             }
             Err(error) => tracing::error!(%error, "left out of the cache"),
@@ -166,7 +169,8 @@ impl Caches {
 impl KindCache {
     fn new(kind: &'static Kind, applied: Arc<AtomicU64>) -> KindCache {
         let (newest, changed) = (watch::Sender::new(0), Notify::new());
-        KindCache { kind, state: RwLock::default(), newest, changed, applied }
+        let last = AtomicU64::new(0);
+        KindCache { kind, state: RwLock::default(), last, newest, changed, applied }
     }
 
     /// Wakes the watchers whenever something changed, until the runtime ends.
@@ -252,9 +256,9 @@ impl KindCache {
         (now.count() + gone).saturating_sub(made)
     }
 
-    /// The newest revision of this kind.
+    /// The newest revision of this kind. Costs no lock; what it names may be a moment from being there.
     pub fn last(&self) -> u64 {
-        self.read().last
+        self.last.load(Ordering::Acquire)
     }
 
     /// The newest revision of the store that this cache has seen.
@@ -292,6 +296,7 @@ impl KindCache {
             }
             state.last = event.revision;
         }
+        self.last.store(state.last, Ordering::Release);
         drop(state);
         self.changed.notify_one();
     }

@@ -49,3 +49,7 @@ pub const PATCH_RETRIES: usize = 5;
 
 /// How often another generated name is tried; Kubernetes' number.
 pub const NAME_RETRIES: usize = 8;
+
+/// How many single permissions the rules of a role may come to when its author does not hold them as
+/// they stand, and each must be looked for. Lists multiply: a small body could ask for billions.
+pub const PERMISSIONS: usize = 20_000;

@@ -52,6 +52,11 @@ impl Selector {
         Selector(vec![Requirement { field: field.into(), equal: true, value: value.into() }])
     }
 
+    /// Selects the objects for which all of `requirements` hold.
+    pub fn of(requirements: Vec<Requirement>) -> Self {
+        Selector(requirements)
+    }
+
     /// Reads the text of a `fieldSelector` parameter.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let mut terms = split_terms(text);

@@ -1,13 +1,167 @@
-//! Nobody grants what they do not have.
+//! Nobody grants what they do not have: the author of a role must hold all that it allows, and whoever
+//! binds a role all that the role allows, or be told by the verbs `escalate` and `bind` that they may.
 
 use serde_json::Value;
+use windlass_api::field::quote;
+use windlass_api::meta::Meta;
 
 use super::Operation;
-use crate::error::Error;
+use crate::chain::authz::attributes::{Attributes, Resource, Target};
+use crate::chain::authz::rbac::cover::{self, TooMany};
+use crate::chain::authz::rbac::{RoleRef, Rule, aggregated};
+use crate::error::{Error, Subject};
+use crate::registry::rbac::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, GROUP, ROLE, ROLE_BINDING};
+use crate::user::MASTERS;
 use crate::verbs::Call;
 
 /// Refuses what the rule forbids.
 pub fn admit(call: &Call<'_>, operation: Operation<'_>, object: &Value) -> Result<(), Error> {
-    let _ = (call, operation, object);
+    if call.served.group != GROUP || call.user.is_in(MASTERS) {
+        return Ok(());
+    }
+    let old = match operation {
+        Operation::Create => None,
+        Operation::Update(old) => Some(old),
+        Operation::Delete => return Ok(()),
+    };
+    if old.is_some_and(|old| changes_owners_only(old, object)) {
+        return Ok(());
+    }
+    let plural = call.kind.plural;
+    if plural == ROLE.plural || plural == CLUSTER_ROLE.plural {
+        check_role(call, old, object)
+    } else if plural == ROLE_BINDING.plural || plural == CLUSTER_ROLE_BINDING.plural {
+        check_binding(call, object)
+    } else {
+        Ok(())
+    }
+}
+
+fn check_role(call: &Call<'_>, old: Option<&Value>, role: &Value) -> Result<(), Error> {
+    if may(call, "escalate", GROUP, call.kind.plural, &call.path.name) {
+        return Ok(());
+    }
+    let rules = Rule::parse_all(&role["rules"]);
+    if rules.len() != role["rules"].as_array().map_or(0, Vec::len) {
+        return Err(forbidden(call, role, "the rules cannot be read".into()));
+    }
+    confirm(call, role, &rules)?;
+    // An aggregated role can gather anything, and one that is no longer aggregated may keep it.
+    if aggregates(role) || old.is_some_and(aggregates) {
+        let why = "must have cluster-admin privileges to use the aggregationRule";
+        confirm(call, role, &everything()).map_err(|_| forbidden(call, role, why.into()))?;
+    }
     Ok(())
+}
+
+fn check_binding(call: &Call<'_>, binding: &Value) -> Result<(), Error> {
+    let role = RoleRef::parse(&binding["roleRef"]);
+    let (plural, name) = match &role {
+        RoleRef::Role(name) => (ROLE.plural, name),
+        RoleRef::ClusterRole(name) => (CLUSTER_ROLE.plural, name),
+        RoleRef::Unsupported(_) => return Err(Error::Unclassified(role.missing())),
+    };
+    let group = binding["roleRef"]["apiGroup"].as_str().unwrap_or_default();
+    if may(call, "bind", group, plural, name) {
+        return Ok(());
+    }
+    let rules = call.server.authorizer.rbac().role_rules(&role, &call.path.namespace);
+    let rules = rules.ok_or_else(|| Error::NotFound(Subject::new(GROUP, plural, name)))?;
+    let rules: Vec<Rule> = rules.iter().map(|rule| (**rule).clone()).collect();
+    confirm(call, binding, &rules)
+}
+
+/// Whether the caller has a verb that stands for all permissions of a role. A new role has no name yet.
+fn may(call: &Call<'_>, verb: &str, group: &str, resource: &str, name: &str) -> bool {
+    let namespace = &call.path.namespace;
+    let resource =
+        Resource { group, version: "*", resource, namespace, name, ..Resource::default() };
+    let asked = Attributes { user: call.user, verb, target: Target::Resource(resource) };
+    call.server.authorizer.decide(&asked).is_allow()
+}
+
+/// Refuses `object` unless the caller holds all of `rules` where the object is.
+fn confirm(call: &Call<'_>, object: &Value, rules: &[Rule]) -> Result<(), Error> {
+    let held = call.server.authorizer.rbac().resolve(call.user, &call.path.namespace);
+    let missing = match cover::missing(&held.rules, rules) {
+        Ok(missing) => missing,
+        Err(TooMany) => {
+            let why = "the rules come to more permissions than can be compared with those held";
+            return Err(forbidden(call, object, why.into()));
+        }
+    };
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let mut why = format!(
+        "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
+        quote(&call.user.name),
+        cover::quoted(&call.user.groups),
+        cover::describe(&missing)
+    );
+    if !held.errors.is_empty() {
+        why = format!("{why}; resolution errors: [{}]", aggregated(held.errors));
+    }
+    Err(forbidden(call, object, why))
+}
+
+fn forbidden(call: &Call<'_>, object: &Value, why: String) -> Error {
+    Error::Forbidden(call.subject(Meta::of(object).name()), why)
+}
+
+fn aggregates(role: &Value) -> bool {
+    let selectors = &role["aggregationRule"]["clusterRoleSelectors"];
+    selectors.as_array().is_some_and(|list| !list.is_empty())
+}
+
+fn everything() -> [Rule; 2] {
+    let all = || vec!["*".to_owned()];
+    let on_resources =
+        Rule { verbs: all(), api_groups: all(), resources: all(), ..Rule::default() };
+    [on_resources, Rule { verbs: all(), non_resource_urls: all(), ..Rule::default() }]
+}
+
+/// Whether only owners and finalizers change, as the garbage collector changes them, which holds no
+/// permissions of its own. The bookkeeping of who set them does not count.
+fn changes_owners_only(old: &Value, new: &Value) -> bool {
+    let rest = |object: &Value| {
+        let mut object = object.clone();
+        if let Some(map) = object.as_object_mut() {
+            map.remove("kind");
+            map.remove("apiVersion");
+        }
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            let others = ["ownerReferences", "finalizers", "managedFields", "resourceVersion"];
+            metadata.retain(|field, _| !others.contains(&field.as_str()) && field != "selfLink");
+        }
+        object
+    };
+    rest(old) == rest(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn owners_may_change_and_nothing_else() {
+        let old = json!({"kind": "Role", "metadata": {"name": "r", "resourceVersion": "1", "labels": {"a": "b"}},
+            "rules": [{"verbs": ["get"]}]});
+        for (pointer, value, only) in [
+            ("/metadata/finalizers", json!(["x/y"]), true),
+            ("/metadata/ownerReferences", json!([{"uid": "u"}]), true),
+            ("/metadata/managedFields", json!([]), true),
+            ("/metadata/labels", json!({"a": "c"}), false),
+            ("/metadata/annotations", json!({"a": "c"}), false),
+            ("/rules", json!([]), false),
+            ("/aggregationRule", json!({}), false),
+            ("/roleRef", json!({}), false),
+        ] {
+            let mut new = old.clone();
+            let (parent, field) = pointer.rsplit_once('/').unwrap();
+            new.pointer_mut(parent).unwrap()[field] = value;
+            assert_eq!(changes_owners_only(&old, &new), only, "{pointer}");
+        }
+    }
 }

@@ -1,33 +1,231 @@
 //! Role-based access: roles say what may be done, bindings say who may do it.
+//!
+//! What is decided is never older than the last write that was answered before the request came: the
+//! caches have a write before its writer hears of it, and every decision first takes in what they
+//! have and the index has not.
 
-use std::sync::Arc;
+mod aggregate;
+mod binding;
+pub mod cover;
+mod index;
+mod rule;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::sync::{Arc, RwLock, RwLockReadGuard, Weak};
 
 use super::Decision;
 use super::attributes::{Attributes, Target};
-use crate::cache::Caches;
+use crate::cache::{Caches, Change, KindCache, TooOld, Walk};
 use crate::registry::Registry;
-use crate::user::AUTHENTICATED;
+use crate::registry::rbac::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, GROUP, ROLE, ROLE_BINDING};
+use crate::user::User;
+
+pub use binding::RoleRef;
+use index::{Grant, Index, Table};
+use rule::Asked;
+pub use rule::Rule;
 
 /// Decides by the roles and bindings there are.
-pub struct Rbac {}
+pub struct Rbac(Arc<Shared>);
+
+struct Shared {
+    caches: Arc<Caches>,
+    sources: Vec<(Table, Arc<KindCache>)>,
+    index: RwLock<Index>,
+}
+
+/// What applies to a user.
+#[derive(Debug, Default)]
+pub struct Resolved {
+    /// The rules, those of the cluster first.
+    pub rules: Vec<Arc<Rule>>,
+    /// Why some are missing.
+    pub errors: Vec<String>,
+}
 
 impl Rbac {
-    /// Decides by the roles and bindings in `caches`.
+    /// Decides by the roles and bindings in `caches`. In a runtime, it keeps up with them by itself.
     pub fn new(caches: &Arc<Caches>, registry: &Registry) -> Rbac {
-        let _ = (caches, registry);
-        Rbac {}
+        let tables = [
+            (Table::Roles, ROLE.plural),
+            (Table::ClusterRoles, CLUSTER_ROLE.plural),
+            (Table::RoleBindings, ROLE_BINDING.plural),
+            (Table::ClusterRoleBindings, CLUSTER_ROLE_BINDING.plural),
+        ];
+        let source = |(table, plural)| {
+            let (kind, _) = registry.by_path(GROUP, "v1", plural)?;
+            Some((table, caches.of(kind)?.clone()))
+        };
+        let sources: Vec<_> = tables.into_iter().filter_map(source).collect();
+        let index = RwLock::new(build(&sources, caches.applied()));
+        let shared = Arc::new(Shared { caches: caches.clone(), sources, index });
+        keep_warm(&shared);
+        Rbac(shared)
     }
 
     /// Whether a rule allows it; never a no.
     pub fn decide(&self, asked: &Attributes<'_>) -> Decision {
-        let public = ["/healthz", "/livez", "/readyz", "/version"];
-        let open = match asked.target {
-            Target::Path(path) => public.iter().any(|p| path.starts_with(p)),
-            Target::Resource(_) => false,
+        let Some(index) = self.0.current() else {
+            return Decision::NoOpinion(String::new());
         };
-        if open || asked.user.is_in(AUTHENTICATED) {
-            return Decision::Allow(String::new());
+        let namespace = match &asked.target {
+            Target::Resource(resource) => resource.namespace,
+            Target::Path(_) => "",
+        };
+        let request = Asked::of(asked);
+        let mut missing = Vec::new();
+        let allowed = index.visit(asked.user, namespace, |Grant { binding, rules }| match rules {
+            Some(rules) if rules.iter().any(|rule| rule.allows(&request)) => {
+                ControlFlow::Break(binding)
+            }
+            Some(_) => ControlFlow::Continue(()),
+            None => {
+                missing.push(binding.role.missing());
+                ControlFlow::Continue(())
+            }
+        });
+        match allowed {
+            ControlFlow::Break(binding) => {
+                Decision::Allow(format!("RBAC: allowed by {}", binding.describe(asked.user)))
+            }
+            ControlFlow::Continue(()) if missing.is_empty() => Decision::NoOpinion(String::new()),
+            ControlFlow::Continue(()) => {
+                Decision::NoOpinion(format!("RBAC: {}", aggregated(missing)))
+            }
         }
-        Decision::NoOpinion(String::new())
+    }
+
+    /// All rules that apply to `user` in `namespace`; with an empty one those of the whole cluster only.
+    pub fn rules_for(&self, user: &User, namespace: &str) -> Vec<Arc<Rule>> {
+        self.resolve(user, namespace).rules
+    }
+
+    /// As [`Rbac::rules_for`], with what went wrong.
+    pub fn resolve(&self, user: &User, namespace: &str) -> Resolved {
+        let mut resolved = Resolved::default();
+        let Some(index) = self.0.current() else {
+            resolved.errors.push("the roles cannot be read".into());
+            return resolved;
+        };
+        let mut seen = HashSet::new();
+        let _: ControlFlow<()> = index.visit(user, namespace, |Grant { binding, rules }| {
+            if seen.insert(std::ptr::from_ref(binding)) {
+                match rules {
+                    Some(rules) => resolved.rules.extend(rules.iter().cloned()),
+                    None => resolved.errors.push(binding.role.missing()),
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        resolved
+    }
+
+    /// The rules of the role that a binding in `namespace` names (empty for a cluster role binding);
+    /// none if there is no such role.
+    pub fn role_rules(&self, role: &RoleRef, namespace: &str) -> Option<Vec<Arc<Rule>>> {
+        Some(self.0.current()?.role(role, namespace)?.to_vec())
+    }
+}
+
+/// Several errors as Go's aggregate shows them.
+pub fn aggregated(errors: Vec<String>) -> String {
+    let mut texts: Vec<String> = Vec::with_capacity(errors.len());
+    for error in errors {
+        if !texts.contains(&error) {
+            texts.push(error);
+        }
+    }
+    match texts.as_slice() {
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    }
+}
+
+impl Shared {
+    /// The index with everything in it that was written before now.
+    fn current(&self) -> Option<RwLockReadGuard<'_, Index>> {
+        let newest = self.sources.iter().map(|(_, cache)| cache.last()).max().unwrap_or_default();
+        if let Ok(index) = self.index.read()
+            && newest <= index.revision
+        {
+            return Some(index);
+        }
+        self.take_in();
+        let index = self.index.read();
+        index.inspect_err(|_| tracing::error!("the index of roles broke while it was made")).ok()
+    }
+
+    /// Brings the index up to the newest revision that every cache has seen, so that it shows the four
+    /// kinds as they were at one time.
+    fn take_in(&self) {
+        let upto = self.caches.applied();
+        let mut index = match self.index.write() {
+            Ok(index) => index,
+            // Whoever panicked may have left it half changed.
+            Err(poisoned) => {
+                let mut index = poisoned.into_inner();
+                *index = build(&self.sources, upto);
+                self.index.clear_poison();
+                return;
+            }
+        };
+        if upto <= index.revision {
+            return;
+        }
+        match self.changes(index.revision, upto) {
+            Ok(changes) => {
+                for (table, change) in changes {
+                    if change.is_delete() {
+                        index.remove(table, &change.object);
+                    } else {
+                        index.put(table, &change.object);
+                    }
+                }
+                index.settle(upto);
+            }
+            Err(TooOld { .. }) => *index = build(&self.sources, upto),
+        }
+    }
+
+    /// What changed after one revision, up to another.
+    fn changes(&self, after: u64, upto: u64) -> Result<Vec<(Table, Arc<Change>)>, TooOld> {
+        let mut all = Vec::new();
+        for (table, cache) in &self.sources {
+            let (changes, _) = cache.changes(after, usize::MAX)?;
+            let until = changes.into_iter().take_while(|change| change.revision <= upto);
+            all.extend(until.map(|change| (*table, change)));
+        }
+        Ok(all)
+    }
+}
+
+/// An index of all there is, with every change up to `revision`.
+fn build(sources: &[(Table, Arc<KindCache>)], revision: u64) -> Index {
+    let mut index = Index::default();
+    for (table, cache) in sources {
+        for object in cache.snapshot("", None, |_| Walk::Take).objects {
+            index.put(*table, &object);
+        }
+    }
+    index.settle(revision);
+    index
+}
+
+/// Takes in changes as they come, so that no request has to take in many.
+fn keep_warm(shared: &Arc<Shared>) {
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+    for (_, cache) in &shared.sources {
+        let mut news = cache.subscribe();
+        let shared: Weak<Shared> = Arc::downgrade(shared);
+        runtime.spawn(async move {
+            while news.changed().await.is_ok() {
+                let Some(shared) = shared.upgrade() else { break };
+                shared.take_in();
+            }
+        });
     }
 }

@@ -1,22 +1,143 @@
 //! May somebody do something?
 
-use serde_json::Value;
+mod selectors;
+mod validate;
 
+use serde_json::{Map, Value, json};
+use windlass_api::field::Errors;
+use windlass_api::meta::Meta;
+
+use self::selectors::Selectors;
+use crate::chain::authz::Decision;
+use crate::chain::authz::attributes::{Attributes, Resource, Target};
 use crate::error::Error;
+use crate::user::User;
 use crate::verbs::Call;
+use crate::verbs::create::metadata;
 
 /// Of anybody, anywhere.
 pub fn answer(call: &Call<'_>, question: &mut Value) -> Result<(), Error> {
-    let _ = (call, question);
-    Err(Error::MethodNotAllowed)
+    metadata(question).remove("namespace");
+    let mut errors = Errors::new();
+    validate::spec(&question["spec"], &mut errors);
+    validate::subject(&question["spec"], &mut errors);
+    validate::attributes(&question["spec"], &mut errors);
+    validate::metadata(&question["metadata"], &[], "must be empty", &mut errors);
+    check(errors)?;
+    let user = subject(&question["spec"]);
+    decide(call, &user, question);
+    Ok(())
 }
 
 /// Of anybody, in the namespace of the path.
 pub fn answer_local(call: &Call<'_>, question: &mut Value) -> Result<(), Error> {
-    answer(call, question)
+    place(call, question)?;
+    let mut errors = Errors::new();
+    validate::spec(&question["spec"], &mut errors);
+    validate::subject(&question["spec"], &mut errors);
+    validate::attributes(&question["spec"], &mut errors);
+    let words = "must be empty except for namespace";
+    validate::metadata(&question["metadata"], &["namespace"], words, &mut errors);
+    validate::local(question, &mut errors);
+    check(errors)?;
+    let user = subject(&question["spec"]);
+    decide(call, &user, question);
+    Ok(())
 }
 
 /// Of the caller.
 pub fn answer_self(call: &Call<'_>, question: &mut Value) -> Result<(), Error> {
-    answer(call, question)
+    metadata(question).remove("namespace");
+    let mut errors = Errors::new();
+    validate::spec(&question["spec"], &mut errors);
+    validate::attributes(&question["spec"], &mut errors);
+    validate::metadata(&question["metadata"], &[], "must be empty", &mut errors);
+    check(errors)?;
+    decide(call, call.user, question);
+    Ok(())
+}
+
+/// A question in a namespace is about that one.
+fn place(call: &Call<'_>, question: &mut Value) -> Result<(), Error> {
+    let (own, path) = (Meta::of(question).namespace(), call.path.namespace.as_str());
+    if !own.is_empty() && own != path {
+        let text =
+            "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(Error::BadRequest(text.into()));
+    }
+    metadata(question).insert("namespace".into(), json!(path));
+    Ok(())
+}
+
+/// Kubernetes takes the kind from an object that has lost it by then, so the text begins with a dot.
+fn check(errors: Errors) -> Result<(), Error> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let group = "authorization.k8s.io".into();
+    Err(Error::Invalid { group, kind: String::new(), name: String::new(), errors })
+}
+
+/// The user that is asked about.
+fn subject(spec: &Value) -> User {
+    let extra = spec["extra"].as_object().into_iter().flatten();
+    User {
+        name: text(&spec["user"]).into(),
+        uid: text(&spec["uid"]).into(),
+        groups: texts(&spec["groups"]),
+        extra: extra.map(|(key, values)| (key.clone(), texts(values))).collect(),
+    }
+}
+
+/// Puts the answer into the question.
+fn decide(call: &Call<'_>, user: &User, question: &mut Value) {
+    let spec = &question["spec"];
+    let (what, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    let selectors = Selectors::parse(what);
+    let (verb, target) = if what.is_null() {
+        (text(&path["verb"]), Target::Path(text(&path["path"])))
+    } else {
+        let version = text(&what["version"]);
+        let resource = Resource {
+            group: text(&what["group"]),
+            version: if version.is_empty() { "*" } else { version },
+            resource: text(&what["resource"]),
+            subresource: text(&what["subresource"]),
+            namespace: text(&what["namespace"]),
+            name: text(&what["name"]),
+            fields: selectors.fields.as_ref(),
+        };
+        (text(&what["verb"]), Target::Resource(resource))
+    };
+    let decision = call.server.authorizer.decide(&Attributes { user, verb, target });
+    question["status"] = status(&decision, &selectors.errors);
+}
+
+fn status(decision: &Decision, errors: &[String]) -> Value {
+    let (allowed, denied, reason) = match decision {
+        Decision::Allow(why) => (true, false, why),
+        Decision::Deny(why) => (false, true, why),
+        Decision::NoOpinion(why) => (false, false, why),
+    };
+    let mut status = Map::new();
+    status.insert("allowed".into(), json!(allowed));
+    if denied {
+        status.insert("denied".into(), json!(true));
+    }
+    if !reason.is_empty() {
+        status.insert("reason".into(), json!(reason));
+    }
+    if !errors.is_empty() {
+        status.insert("evaluationError".into(), json!(errors.join("; ")));
+    }
+    Value::Object(status)
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    let all = list.as_array().into_iter().flatten();
+    all.map(|v| text(v).to_owned()).collect()
 }

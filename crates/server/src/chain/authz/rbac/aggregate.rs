@@ -1,0 +1,81 @@
+//! Cluster roles that are put together from others by their labels.
+//!
+//! Kubernetes leaves this to a controller that writes the rules into the role. Here they are put together
+//! whenever a cluster role changes, so that no grant and no revocation waits for anything.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+use windlass_api::selector::labels::Selector;
+
+use super::index::{ClusterRole, Rules};
+
+/// Gives every aggregated role the rules of the roles it selects, and of those that these select.
+pub fn resolve(roles: &mut BTreeMap<Box<str>, ClusterRole>) {
+    let aggregated = roles.iter().filter(|(_, role)| role.selectors.is_some());
+    let gathered: Vec<(Box<str>, Rules)> =
+        aggregated.map(|(name, _)| (name.clone(), gather(roles, name))).collect();
+    for (name, rules) in gathered {
+        if let Some(role) = roles.get_mut(&name) {
+            role.rules = rules;
+        }
+    }
+}
+
+/// The rules of all plain roles that can be reached from the role `start`. Each role is met once, so
+/// that roles which select each other come to an end.
+fn gather(roles: &BTreeMap<Box<str>, ClusterRole>, start: &str) -> Rules {
+    let mut met = HashSet::from([start]);
+    let mut known = HashSet::new();
+    let mut rules = Vec::new();
+    let mut ahead = vec![start];
+    while let Some(name) = ahead.pop() {
+        let Some(role) = roles.get(name) else { continue };
+        let Some(selectors) = &role.selectors else {
+            let new = role.rules.iter().filter(|rule| known.insert(Arc::clone(rule)));
+            rules.extend(new.cloned());
+            continue;
+        };
+        let mut selected = Vec::new();
+        for selector in selectors {
+            let those = roles.iter().filter(|(_, role)| role.is_selected(selector));
+            selected.extend(those.map(|(name, _)| &**name).filter(|name| met.insert(name)));
+        }
+        // The first one is to be popped first.
+        ahead.extend(selected.into_iter().rev());
+    }
+    rules.into()
+}
+
+/// The selectors of an `aggregationRule`; `None` if there is no such rule. What is not a selector selects
+/// nothing: an empty one would select every role.
+pub fn selectors(rule: &Value) -> Option<Vec<Selector>> {
+    if rule.is_null() {
+        return None;
+    }
+    let all = rule["clusterRoleSelectors"].as_array().into_iter().flatten();
+    Some(all.filter_map(selector).collect())
+}
+
+fn selector(value: &Value) -> Option<Selector> {
+    let object = value.as_object()?;
+    let labels = match object.get("matchLabels") {
+        None | Some(Value::Null) => true,
+        Some(labels) => labels.as_object()?.values().all(Value::is_string),
+    };
+    let expressions = match object.get("matchExpressions") {
+        None | Some(Value::Null) => true,
+        Some(list) => list.as_array()?.iter().all(is_expression),
+    };
+    if labels && expressions { Selector::from_object(value).ok() } else { None }
+}
+
+fn is_expression(value: &Value) -> bool {
+    let values = match &value["values"] {
+        Value::Null => true,
+        Value::Array(values) => values.iter().all(Value::is_string),
+        _ => false,
+    };
+    value["key"].is_string() && value["operator"].is_string() && values
+}

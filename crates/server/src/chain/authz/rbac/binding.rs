@@ -1,0 +1,201 @@
+//! Who has which role: bindings, found by the names of users and groups.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+use windlass_api::field::quote;
+
+use crate::user::User;
+
+/// A binding of a role to somebody.
+#[derive(Debug)]
+pub struct Binding {
+    name: Box<str>,
+    /// Empty for a cluster role binding.
+    namespace: Box<str>,
+    subjects: Vec<Subject>,
+    /// The role it gives.
+    pub role: RoleRef,
+}
+
+/// The role that a binding names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RoleRef {
+    /// A role of the binding's namespace.
+    Role(Box<str>),
+    /// A cluster role.
+    ClusterRole(Box<str>),
+    /// Of a kind that is no role.
+    Unsupported(Box<str>),
+}
+
+/// Somebody a role is given to.
+#[derive(Debug)]
+enum Subject {
+    User(Box<str>),
+    Group(Box<str>),
+    ServiceAccount { name: Box<str>, namespace: Box<str>, user: Box<str> },
+}
+
+impl RoleRef {
+    /// Reads the `roleRef` of a binding.
+    pub fn parse(role: &Value) -> RoleRef {
+        let name = role["name"].as_str().unwrap_or_default().into();
+        match role["kind"].as_str().unwrap_or_default() {
+            "Role" => RoleRef::Role(name),
+            "ClusterRole" => RoleRef::ClusterRole(name),
+            other => RoleRef::Unsupported(other.into()),
+        }
+    }
+
+    /// Why a role is not to be had, in Kubernetes' words.
+    pub fn missing(&self) -> String {
+        match self {
+            RoleRef::Role(name) => {
+                format!("role.rbac.authorization.k8s.io {} not found", quote(name))
+            }
+            RoleRef::ClusterRole(name) => {
+                format!("clusterrole.rbac.authorization.k8s.io {} not found", quote(name))
+            }
+            RoleRef::Unsupported(kind) => {
+                format!("unsupported role reference kind: {}", quote(kind))
+            }
+        }
+    }
+}
+
+impl Binding {
+    /// Reads a binding; `namespace` is empty for a cluster role binding. Subjects that cannot be read
+    /// are nobody.
+    pub fn parse(namespace: &str, name: &str, binding: &Value) -> Binding {
+        let subjects = binding["subjects"].as_array().into_iter().flatten();
+        Binding {
+            name: name.into(),
+            namespace: namespace.into(),
+            subjects: subjects.filter_map(|s| Subject::parse(s, namespace)).collect(),
+            role: RoleRef::parse(&binding["roleRef"]),
+        }
+    }
+
+    /// Why `user` has the role: `ClusterRoleBinding "b" of ClusterRole "r" to User "alice"`.
+    pub fn describe(&self, user: &User) -> String {
+        let (kind, role) = match &self.role {
+            RoleRef::Role(name) => ("Role", name),
+            RoleRef::ClusterRole(name) => ("ClusterRole", name),
+            RoleRef::Unsupported(kind) => (&**kind, kind),
+        };
+        let binding = if self.namespace.is_empty() {
+            format!("ClusterRoleBinding {}", quote(&self.name))
+        } else {
+            let name = format!("{}/{}", self.name, self.namespace);
+            format!("RoleBinding {}", quote(&name))
+        };
+        let subject = self.subjects.iter().find(|s| s.is(user)).map(Subject::describe);
+        format!("{binding} of {kind} {} to {}", quote(role), subject.unwrap_or_default())
+    }
+}
+
+impl Subject {
+    /// Reads a subject. A service account without a namespace is one of the binding's own.
+    fn parse(subject: &Value, namespace: &str) -> Option<Subject> {
+        let name = subject["name"].as_str()?;
+        match subject["kind"].as_str()? {
+            "User" => Some(Subject::User(name.into())),
+            "Group" => Some(Subject::Group(name.into())),
+            "ServiceAccount" => {
+                let given = match &subject["namespace"] {
+                    Value::Null => "",
+                    other => other.as_str()?,
+                };
+                let namespace = if given.is_empty() { namespace } else { given };
+                let user = format!("system:serviceaccount:{namespace}:{name}").into();
+                let account = Subject::ServiceAccount {
+                    name: name.into(),
+                    namespace: namespace.into(),
+                    user,
+                };
+                (!namespace.is_empty()).then_some(account)
+            }
+            _ => None,
+        }
+    }
+
+    fn is(&self, user: &User) -> bool {
+        match self {
+            Subject::User(name) => *user.name == **name,
+            Subject::Group(name) => user.is_in(name),
+            Subject::ServiceAccount { user: name, .. } => *user.name == **name,
+        }
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Subject::User(name) => format!("User {}", quote(name)),
+            Subject::Group(name) => format!("Group {}", quote(name)),
+            Subject::ServiceAccount { name, namespace, .. } => {
+                format!("ServiceAccount {}", quote(&format!("{name}/{namespace}")))
+            }
+        }
+    }
+}
+
+/// The bindings of one namespace, or those of the cluster.
+#[derive(Debug, Default)]
+pub struct Bindings {
+    by_name: HashMap<Box<str>, Arc<Binding>>,
+    by_user: HashMap<Box<str>, ByName>,
+    by_group: HashMap<Box<str>, ByName>,
+}
+
+/// Bindings sorted by name.
+type ByName = Vec<Arc<Binding>>;
+
+impl Bindings {
+    /// Puts in a binding, in place of one of the same name.
+    pub fn put(&mut self, binding: Binding) {
+        self.remove(&binding.name);
+        let binding = Arc::new(binding);
+        for subject in &binding.subjects {
+            let (map, key) = match subject {
+                Subject::User(name) => (&mut self.by_user, name),
+                Subject::Group(name) => (&mut self.by_group, name),
+                Subject::ServiceAccount { user, .. } => (&mut self.by_user, user),
+            };
+            let list = map.entry(key.clone()).or_default();
+            // A subject may be named twice.
+            if let Err(at) = list.binary_search_by(|b| b.name.cmp(&binding.name)) {
+                list.insert(at, binding.clone());
+            }
+        }
+        self.by_name.insert(binding.name.clone(), binding);
+    }
+
+    /// Takes out the binding of that name.
+    pub fn remove(&mut self, name: &str) {
+        let Some(binding) = self.by_name.remove(name) else { return };
+        for subject in &binding.subjects {
+            let (map, key) = match subject {
+                Subject::User(name) => (&mut self.by_user, name),
+                Subject::Group(name) => (&mut self.by_group, name),
+                Subject::ServiceAccount { user, .. } => (&mut self.by_user, user),
+            };
+            let Some(list) = map.get_mut(key) else { continue };
+            list.retain(|b| !Arc::ptr_eq(b, &binding));
+            if list.is_empty() {
+                map.remove(key);
+            }
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    /// The bindings that apply to `user`; one that names them in several ways comes several times.
+    pub fn of<'a>(&'a self, user: &'a User) -> impl Iterator<Item = &'a Arc<Binding>> {
+        let groups = user.groups.iter().filter_map(|g| self.by_group.get(g.as_str()));
+        self.by_user.get(user.name.as_str()).into_iter().chain(groups).flatten()
+    }
+}

@@ -1,0 +1,247 @@
+//! Whether rules that somebody holds cover rules that they want to give.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use windlass_api::field::quote;
+
+use super::rule::{ALL, Rule, covers_path, has};
+use crate::limits;
+
+/// There is more to compare than anybody means.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TooMany;
+
+/// The permissions of `wanted` that no rule of `held` covers, one by one.
+pub fn missing(held: &[Arc<Rule>], wanted: &[Rule]) -> Result<Vec<Rule>, TooMany> {
+    let mut missing = Vec::new();
+    let mut compared = 0_usize;
+    for rule in wanted {
+        for part in parts(rule) {
+            if held.iter().any(|held| covers(held, &part)) {
+                continue;
+            }
+            compared = compared.saturating_add(count(&part));
+            if compared > limits::PERMISSIONS {
+                return Err(TooMany);
+            }
+            let single = broken_down(&part);
+            missing.extend(single.filter(|one| !held.iter().any(|held| covers(held, one))));
+        }
+    }
+    Ok(missing)
+}
+
+/// What a rule says of resources, and what it says of paths.
+fn parts(rule: &Rule) -> [Rule; 2] {
+    let (mut resources, mut paths) = (rule.clone(), Rule::default());
+    paths.verbs.clone_from(&rule.verbs);
+    paths.non_resource_urls = std::mem::take(&mut resources.non_resource_urls);
+    [resources, paths]
+}
+
+fn count(part: &Rule) -> usize {
+    let names = part.resource_names.len().max(1);
+    let resources = part.api_groups.len().saturating_mul(part.resources.len());
+    let lists = resources.saturating_mul(names).saturating_add(part.non_resource_urls.len());
+    lists.saturating_mul(part.verbs.len())
+}
+
+/// The same permissions as rules of one verb on one resource, with one name, or on one path.
+fn broken_down(part: &Rule) -> impl Iterator<Item = Rule> {
+    let mut single = Vec::new();
+    for group in &part.api_groups {
+        for resource in &part.resources {
+            for verb in &part.verbs {
+                let one = Rule {
+                    verbs: vec![verb.clone()],
+                    api_groups: vec![group.clone()],
+                    resources: vec![resource.clone()],
+                    ..Rule::default()
+                };
+                if part.resource_names.is_empty() {
+                    single.push(one);
+                    continue;
+                }
+                for name in &part.resource_names {
+                    single.push(Rule { resource_names: vec![name.clone()], ..one.clone() });
+                }
+            }
+        }
+    }
+    for url in &part.non_resource_urls {
+        for verb in &part.verbs {
+            let (verbs, non_resource_urls) = (vec![verb.clone()], vec![url.clone()]);
+            single.push(Rule { verbs, non_resource_urls, ..Rule::default() });
+        }
+    }
+    single.into_iter()
+}
+
+/// Whether one rule alone covers all of another.
+fn covers(held: &Rule, wanted: &Rule) -> bool {
+    let all = |held: &[String], wanted: &[String]| wanted.iter().all(|w| has(held, w));
+    let names = if wanted.resource_names.is_empty() {
+        held.resource_names.is_empty()
+    } else {
+        held.resource_names.is_empty() || all(&held.resource_names, &wanted.resource_names)
+    };
+    let paths = &held.non_resource_urls;
+    names
+        && (has(&held.verbs, ALL) || all(&held.verbs, &wanted.verbs))
+        && (has(&held.api_groups, ALL) || all(&held.api_groups, &wanted.api_groups))
+        && wanted.resources.iter().all(|resource| covers_resource(&held.resources, resource))
+        && wanted.non_resource_urls.iter().all(|url| paths.iter().any(|p| covers_path(p, url)))
+}
+
+fn covers_resource(held: &[String], resource: &str) -> bool {
+    let subresource = resource.split_once('/').map(|(_, sub)| format!("*/{sub}"));
+    has(held, ALL) || has(held, resource) || subresource.is_some_and(|any| has(held, &any))
+}
+
+/// Rules in Kubernetes' words, one a line: verbs on the same resource stand together.
+pub fn describe(rules: &[Rule]) -> String {
+    let mut compact: Vec<Rule> = Vec::new();
+    for rule in rules {
+        let simple = rule.resource_names.is_empty() && rule.non_resource_urls.is_empty();
+        let like = |other: &&mut Rule| {
+            let without = |r: &Rule| Rule { verbs: Vec::new(), ..r.clone() };
+            simple && without(other) == without(rule)
+        };
+        match compact.iter_mut().find(like) {
+            Some(other) => other.verbs.extend(rule.verbs.iter().cloned()),
+            None => compact.push(rule.clone()),
+        }
+    }
+    let lines: BTreeSet<String> = compact.iter().map(line).collect();
+    lines.into_iter().collect::<Vec<_>>().join("\n")
+}
+
+fn line(rule: &Rule) -> String {
+    let lists = [
+        ("APIGroups", &rule.api_groups),
+        ("Resources", &rule.resources),
+        ("NonResourceURLs", &rule.non_resource_urls),
+        ("ResourceNames", &rule.resource_names),
+        ("Verbs", &rule.verbs),
+    ];
+    let shown = lists.iter().filter(|(_, list)| !list.is_empty());
+    let shown: Vec<String> = shown.map(|(name, list)| format!("{name}:{}", quoted(list))).collect();
+    format!("{{{}}}", shown.join(", "))
+}
+
+/// A list as Go prints it with `%q`.
+pub fn quoted(list: &[String]) -> String {
+    format!("[{}]", list.iter().map(|text| quote(text)).collect::<Vec<_>>().join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `verbs groups resources names`, lists with commas, `-` for none; or `verbs /paths`.
+    fn rule(text: &str) -> Rule {
+        let list = |text: Option<&str>| -> Vec<String> {
+            let items = text.filter(|t| *t != "-").into_iter().flat_map(|t| t.split(','));
+            items.map(|t| t.replace("core", "")).collect()
+        };
+        let mut fields = text.split(' ').peekable();
+        let verbs = list(fields.next());
+        if fields.peek().is_some_and(|f| f.starts_with('/') || *f == "**") {
+            let non_resource_urls =
+                list(fields.next()).iter().map(|u| u.replace("**", "*")).collect();
+            return Rule { verbs, non_resource_urls, ..Rule::default() };
+        }
+        let (api_groups, resources) = (list(fields.next()), list(fields.next()));
+        Rule {
+            verbs,
+            api_groups,
+            resources,
+            resource_names: list(fields.next()),
+            ..Rule::default()
+        }
+    }
+
+    #[test]
+    fn what_is_held_covers_what_is_given() {
+        for (held, wanted, covered) in [
+            (&["get core pods"][..], "get core pods", true),
+            (&["get core pods"], "get,list core pods", false),
+            // Several rules together.
+            (&["get core pods", "list core pods"], "get,list core pods", true),
+            (&["get,list core pods,nodes"], "get core pods,nodes", true),
+            (&["get core pods", "get apps pods"], "get core,apps pods", true),
+            (&["get core pods"], "get apps pods", false),
+            (&["* core pods"], "delete core pods", true),
+            (&["get core pods"], "* core pods", false),
+            (&["get * pods"], "get apps pods", true),
+            (&["get core pods"], "get * pods", false),
+            (&["get core *"], "get core pods/status", true),
+            (&["get core pods"], "get core *", false),
+            // Subresources.
+            (&["get core pods"], "get core pods/status", false),
+            (&["get core */status"], "get core pods/status", true),
+            (&["get core */status"], "get core pods", false),
+            (&["get core pods/status"], "get core */status", false),
+            (&["get core pods/*"], "get core pods/status", false),
+            // Names.
+            (&["get core pods"], "get core pods a", true),
+            (&["get core pods a"], "get core pods", false),
+            (&["get core pods a,b"], "get core pods a", true),
+            (&["get core pods a"], "get core pods a,b", false),
+            (&["get core pods a", "get core pods b"], "get core pods a,b", true),
+            (&["get core pods a.b"], "get core pods axb", false),
+            // Paths.
+            (&["get /x"], "get /x", true),
+            (&["get /x/*"], "get /x/y", true),
+            (&["get /x/*"], "get /x/*", true),
+            (&["get /x/y"], "get /x/*", false),
+            (&["get **"], "get /x/*", true),
+            (&["get core *"], "get /x", false),
+            (&["get **"], "get core pods", false),
+            // Nothing asked for is held by everybody.
+            (&[], "- - -", true),
+            (&[], "get - pods", true),
+        ] {
+            let held: Vec<Arc<Rule>> = held.iter().map(|text| Arc::new(rule(text))).collect();
+            let missing = missing(&held, &[rule(wanted)]).unwrap();
+            assert_eq!(missing.is_empty(), covered, "{held:?} {wanted}: {missing:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_told_in_kubernetes_words() {
+        let wanted = [
+            rule("get,list core pods"),
+            rule("get,list apps pods a"),
+            rule("get /x"),
+            rule("watch core pods"),
+        ];
+        let held = [Arc::new(rule("list apps pods"))];
+        let text = describe(&missing(&held, &wanted).unwrap());
+        assert_eq!(
+            text,
+            concat!(
+                "{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"get\" \"list\" \"watch\"]}\n",
+                "{APIGroups:[\"apps\"], Resources:[\"pods\"], ResourceNames:[\"a\"], Verbs:[\"get\"]}\n",
+                "{NonResourceURLs:[\"/x\"], Verbs:[\"get\"]}",
+            )
+        );
+    }
+
+    #[test]
+    fn billions_of_permissions_are_not_compared() {
+        let many = || (0..2000).map(|i| format!("x{i}")).collect::<Vec<_>>();
+        let wanted = Rule {
+            verbs: many(),
+            api_groups: many(),
+            resources: many(),
+            resource_names: many(),
+            ..Rule::default()
+        };
+        assert_eq!(missing(&[], std::slice::from_ref(&wanted)), Err(TooMany));
+        // Unless they are held as they stand.
+        let all = Arc::new(rule("* * *"));
+        assert_eq!(missing(&[all], &[wanted]), Ok(Vec::new()));
+    }
+}

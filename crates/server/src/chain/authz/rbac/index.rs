@@ -1,0 +1,164 @@
+//! Roles and bindings in the form in which they are asked: read once, when they change.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use serde_json::Value;
+use windlass_api::selector::labels::Selector;
+
+use super::aggregate;
+use super::binding::{Binding, Bindings, RoleRef};
+use super::rule::Rule;
+use crate::object::Object;
+use crate::user::User;
+
+/// The rules of a role.
+pub type Rules = Arc<[Arc<Rule>]>;
+
+/// Which of the four kinds an object is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Table {
+    /// What may be done in a namespace.
+    Roles,
+    /// What may be done anywhere.
+    ClusterRoles,
+    /// Who may do it in a namespace.
+    RoleBindings,
+    /// Who may do it anywhere.
+    ClusterRoleBindings,
+}
+
+/// All roles and bindings as of a revision.
+#[derive(Default)]
+pub struct Index {
+    /// The revision of the store up to which every change is in.
+    pub revision: u64,
+    /// By namespace and name.
+    roles: HashMap<Box<str>, HashMap<Box<str>, Rules>>,
+    cluster_roles: BTreeMap<Box<str>, ClusterRole>,
+    /// By namespace.
+    bindings: HashMap<Box<str>, Bindings>,
+    cluster_bindings: Bindings,
+    /// Whether a cluster role changed since aggregated ones were put together.
+    unsettled: bool,
+}
+
+/// A cluster role.
+pub struct ClusterRole {
+    /// What it allows; for an aggregated role put together by [`aggregate::resolve`].
+    pub rules: Rules,
+    /// What an aggregated role is put together from.
+    pub selectors: Option<Vec<Selector>>,
+    labels: Box<[(Box<str>, Box<str>)]>,
+}
+
+impl ClusterRole {
+    /// Whether `selector` selects it.
+    pub fn is_selected(&self, selector: &Selector) -> bool {
+        selector.matches(|key| self.labels.iter().find(|(k, _)| **k == *key).map(|(_, v)| &**v))
+    }
+}
+
+/// A binding that applies to somebody, and what it gives.
+pub struct Grant<'a> {
+    /// The binding.
+    pub binding: &'a Binding,
+    /// The rules of its role; none if there is no such role.
+    pub rules: Option<&'a Rules>,
+}
+
+impl Index {
+    /// Takes in an object, in place of one of the same name.
+    pub fn put(&mut self, table: Table, object: &Object) {
+        let value = object.stored_value();
+        let (namespace, name) = (object.namespace(), object.name());
+        match table {
+            Table::Roles => {
+                let of_namespace = self.roles.entry(namespace.into()).or_default();
+                of_namespace.insert(name.into(), rules(&value));
+            }
+            Table::ClusterRoles => {
+                let selectors = aggregate::selectors(&value["aggregationRule"]);
+                // What is stored in an aggregated role counts for nothing.
+                let own = if selectors.is_some() { Rules::default() } else { rules(&value) };
+                let role = ClusterRole { rules: own, selectors, labels: object.labels.clone() };
+                self.cluster_roles.insert(name.into(), role);
+                self.unsettled = true;
+            }
+            Table::RoleBindings => {
+                let binding = Binding::parse(namespace, name, &value);
+                self.bindings.entry(namespace.into()).or_default().put(binding);
+            }
+            Table::ClusterRoleBindings => {
+                self.cluster_bindings.put(Binding::parse("", name, &value));
+            }
+        }
+    }
+
+    /// Takes out an object.
+    pub fn remove(&mut self, table: Table, object: &Object) {
+        let (namespace, name) = (object.namespace(), object.name());
+        match table {
+            Table::Roles => {
+                let Some(of_namespace) = self.roles.get_mut(namespace) else { return };
+                of_namespace.remove(name);
+                if of_namespace.is_empty() {
+                    self.roles.remove(namespace);
+                }
+            }
+            Table::ClusterRoles => {
+                self.cluster_roles.remove(name);
+                self.unsettled = true;
+            }
+            Table::RoleBindings => {
+                let Some(of_namespace) = self.bindings.get_mut(namespace) else { return };
+                of_namespace.remove(name);
+                if of_namespace.is_empty() {
+                    self.bindings.remove(namespace);
+                }
+            }
+            Table::ClusterRoleBindings => self.cluster_bindings.remove(name),
+        }
+    }
+
+    /// Ends a round of changes: the index is the state as of `revision`.
+    pub fn settle(&mut self, revision: u64) {
+        if self.unsettled {
+            aggregate::resolve(&mut self.cluster_roles);
+            self.unsettled = false;
+        }
+        self.revision = revision;
+    }
+
+    /// Shows `see` what applies to `user` in `namespace` (empty: in the whole cluster only), the
+    /// cluster's bindings first, until it has seen enough.
+    pub fn visit<'a, B>(
+        &'a self,
+        user: &'a User,
+        namespace: &str,
+        mut see: impl FnMut(Grant<'a>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        for binding in self.cluster_bindings.of(user) {
+            see(Grant { binding, rules: self.role(&binding.role, "") })?;
+        }
+        let local = if namespace.is_empty() { None } else { self.bindings.get(namespace) };
+        for binding in local.into_iter().flat_map(|b| b.of(user)) {
+            see(Grant { binding, rules: self.role(&binding.role, namespace) })?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The rules of the role that a binding in `namespace` names.
+    pub fn role(&self, role: &RoleRef, namespace: &str) -> Option<&Rules> {
+        match role {
+            RoleRef::Role(name) => self.roles.get(namespace)?.get(name),
+            RoleRef::ClusterRole(name) => Some(&self.cluster_roles.get(name)?.rules),
+            RoleRef::Unsupported(_) => None,
+        }
+    }
+}
+
+fn rules(role: &Value) -> Rules {
+    Rule::parse_all(&role["rules"]).into_iter().map(Arc::new).collect()
+}

@@ -1,0 +1,124 @@
+//! One rule of a role: what it allows.
+
+use serde_json::Value;
+
+use super::super::attributes::{Attributes, Target};
+
+/// Verbs that are allowed on resources or paths.
+///
+/// Names are compared, never taken for patterns: `*` alone stands for all, and beside it only `*/status`
+/// and paths that end in `*` stand for more than themselves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Rule {
+    /// What may be done.
+    pub verbs: Vec<String>,
+    /// The groups of the resources; empty text is the core group.
+    pub api_groups: Vec<String>,
+    /// `pods`, `pods/status`, `*/status`.
+    pub resources: Vec<String>,
+    /// The only names it is allowed with; none means all.
+    pub resource_names: Vec<String>,
+    /// Paths that are no resources.
+    pub non_resource_urls: Vec<String>,
+}
+
+/// Stands for everything.
+pub const ALL: &str = "*";
+
+impl Rule {
+    /// Reads a rule; `None` if it is not one. A list that cannot be read is not an empty list: where
+    /// the names are broken, taking them for none would allow all.
+    pub fn parse(rule: &Value) -> Option<Rule> {
+        rule.as_object()?;
+        Some(Rule {
+            verbs: texts(&rule["verbs"])?,
+            api_groups: texts(&rule["apiGroups"])?,
+            resources: texts(&rule["resources"])?,
+            resource_names: texts(&rule["resourceNames"])?,
+            non_resource_urls: texts(&rule["nonResourceURLs"])?,
+        })
+    }
+
+    /// The rules of a role that can be read.
+    pub fn parse_all(rules: &Value) -> Vec<Rule> {
+        rules.as_array().into_iter().flatten().filter_map(Rule::parse).collect()
+    }
+
+    /// Whether it allows what is asked.
+    pub fn allows(&self, asked: &Asked<'_>) -> bool {
+        if !has(&self.verbs, ALL) && !has(&self.verbs, asked.verb) {
+            return false;
+        }
+        match &asked.what {
+            What::Resource { group, resource, subresource, name } => {
+                (has(&self.api_groups, ALL) || has(&self.api_groups, group))
+                    && self.resources.iter().any(|r| covers_resource(r, resource, subresource))
+                    && self.allows_name(name)
+            }
+            What::Path(path) => self.non_resource_urls.iter().any(|url| covers_path(url, path)),
+        }
+    }
+
+    /// A rule for some names says nothing of requests that have none.
+    fn allows_name(&self, name: &str) -> bool {
+        let names = &self.resource_names;
+        names.is_empty() || (!name.is_empty() && has(names, name))
+    }
+}
+
+/// A request in the form that rules are matched with.
+pub struct Asked<'a> {
+    verb: &'a str,
+    what: What<'a>,
+}
+
+enum What<'a> {
+    Resource {
+        group: &'a str,
+        /// With the subresource.
+        resource: std::borrow::Cow<'a, str>,
+        subresource: &'a str,
+        name: &'a str,
+    },
+    Path(&'a str),
+}
+
+impl<'a> Asked<'a> {
+    /// What `attributes` ask for.
+    pub fn of(attributes: &'a Attributes<'_>) -> Asked<'a> {
+        let what = match &attributes.target {
+            Target::Resource(resource) => What::Resource {
+                group: resource.group,
+                resource: resource.with_subresource(),
+                subresource: resource.subresource,
+                name: resource.name,
+            },
+            Target::Path(path) => What::Path(path),
+        };
+        Asked { verb: attributes.verb, what }
+    }
+}
+
+fn covers_resource(rule: &str, resource: &str, subresource: &str) -> bool {
+    let any_with_it = || !subresource.is_empty() && rule.strip_prefix("*/") == Some(subresource);
+    rule == ALL || rule == resource || any_with_it()
+}
+
+/// Whether the path of a rule, which may end in stars, covers a path.
+pub fn covers_path(rule: &str, path: &str) -> bool {
+    rule == path || (rule.ends_with('*') && path.starts_with(rule.trim_end_matches('*')))
+}
+
+/// Whether `text` is in `list`.
+pub fn has(list: &[String], text: &str) -> bool {
+    list.iter().any(|l| l == text)
+}
+
+/// A list of texts; an absent one is empty.
+fn texts(list: &Value) -> Option<Vec<String>> {
+    match list {
+        Value::Null => Some(Vec::new()),
+        Value::Array(list) => list.iter().map(|v| v.as_str().map(str::to_owned)).collect(),
+        _ => None,
+    }
+}

@@ -1,0 +1,338 @@
+//! Tables of what rules and bindings allow.
+
+use serde_json::{Value, json};
+
+use super::super::attributes::Resource;
+use super::*;
+use crate::object::{Object, encode};
+use crate::registry::KINDS;
+
+fn user(name: &str, groups: &[&str]) -> User {
+    let groups = groups.iter().map(|g| (*g).to_owned()).collect();
+    User { name: name.into(), groups, ..User::default() }
+}
+
+fn allows(rule: &Rule, verb: &str, resource: Resource<'_>) -> bool {
+    let user = user("u", &[]);
+    let asked = Attributes { user: &user, verb, target: Target::Resource(resource) };
+    rule.allows(&Asked::of(&asked))
+}
+
+fn on<'a>(group: &'a str, resource: &'a str, subresource: &'a str, name: &'a str) -> Resource<'a> {
+    Resource { group, resource, subresource, name, ..Resource::default() }
+}
+
+#[test]
+fn rules_match_as_in_kubernetes() {
+    let rule = |verbs: &[&str], groups: &[&str], resources: &[&str], names: &[&str]| {
+        let value = json!({"verbs": verbs, "apiGroups": groups, "resources": resources, "resourceNames": names});
+        Rule::parse(&value).unwrap()
+    };
+    let pods = on("", "pods", "", "");
+    let status = on("", "pods", "status", "p");
+    let cases = [
+        (rule(&["get"], &[""], &["pods"], &[]), "get", pods.clone(), true),
+        (rule(&["get"], &[""], &["pods"], &[]), "list", pods.clone(), false),
+        (rule(&["*"], &[""], &["pods"], &[]), "anything", pods.clone(), true),
+        (rule(&["get"], &["*"], &["pods"], &[]), "get", on("x.io", "pods", "", ""), true),
+        (rule(&["get"], &["apps"], &["pods"], &[]), "get", pods.clone(), false),
+        (rule(&["get"], &[], &["pods"], &[]), "get", pods.clone(), false),
+        (rule(&["get"], &[""], &[], &[]), "get", pods.clone(), false),
+        (rule(&[], &[""], &["pods"], &[]), "get", pods.clone(), false),
+        // A resource does not cover its subresources, nor the other way round.
+        (rule(&["get"], &[""], &["pods"], &[]), "get", status.clone(), false),
+        (rule(&["get"], &[""], &["pods/status"], &[]), "get", status.clone(), true),
+        (rule(&["get"], &[""], &["pods/status"], &[]), "get", pods.clone(), false),
+        (rule(&["get"], &[""], &["*/status"], &[]), "get", status.clone(), true),
+        (rule(&["get"], &[""], &["*/status"], &[]), "get", pods.clone(), false),
+        (rule(&["get"], &[""], &["*/stat"], &[]), "get", status.clone(), false),
+        (rule(&["get"], &[""], &["*/"], &[]), "get", pods.clone(), false),
+        (rule(&["get"], &[""], &["pods/*"], &[]), "get", status.clone(), false),
+        (rule(&["get"], &[""], &["*"], &[]), "get", status.clone(), true),
+        (rule(&["get"], &[""], &["po*"], &[]), "get", pods.clone(), false),
+        // Names are names.
+        (rule(&["get"], &[""], &["pods"], &["a.b"]), "get", on("", "pods", "", "a.b"), true),
+        (rule(&["get"], &[""], &["pods"], &["a.b"]), "get", on("", "pods", "", "axb"), false),
+        (rule(&["get"], &[""], &["pods"], &["*"]), "get", on("", "pods", "", "axb"), false),
+        (rule(&["get"], &[""], &["pods"], &["a"]), "get", pods, false),
+        (rule(&["get"], &[""], &["pods"], &["a"]), "get", on("", "pods", "", "ab"), false),
+    ];
+    for (rule, verb, resource, want) in cases {
+        let words = format!("{rule:?} {verb} {resource:?}");
+        assert_eq!(allows(&rule, verb, resource), want, "{words}");
+    }
+}
+
+#[test]
+fn paths_match_whole_or_by_what_they_begin_with() {
+    for (url, path, want) in [
+        ("/healthz", "/healthz", true),
+        ("/healthz", "/healthz/ping", false),
+        ("/healthz/*", "/healthz/ping", true),
+        ("/healthz/*", "/healthz", false),
+        ("/healthz*", "/healthz", true),
+        ("/health.", "/healthz", false),
+        ("/*/x", "/a/x", false),
+        ("/api/***", "/api/v1", true),
+        ("*", "/anything", true),
+    ] {
+        let rule = Rule::parse(&json!({"verbs": ["get"], "nonResourceURLs": [url]})).unwrap();
+        let somebody = user("u", &[]);
+        let at = |verb| Attributes { user: &somebody, verb, target: Target::Path(path) };
+        assert_eq!(rule.allows(&Asked::of(&at("get"))), want, "{url} {path}");
+        assert!(!rule.allows(&Asked::of(&at("post"))), "{url} {path}");
+    }
+    let resources = Rule::parse(&json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}));
+    let (somebody, path) = (user("u", &[]), Target::Path("/healthz"));
+    let asked = Attributes { user: &somebody, verb: "get", target: path };
+    assert!(!resources.unwrap().allows(&Asked::of(&asked)), "no path is a resource");
+}
+
+#[test]
+fn what_cannot_be_read_allows_nothing() {
+    for broken in [
+        json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": "a"}),
+        json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": [1]}),
+        json!({"verbs": "*", "apiGroups": [""], "resources": ["pods"]}),
+        json!(["get"]),
+        json!(null),
+    ] {
+        assert_eq!(Rule::parse(&broken), None, "{broken}");
+    }
+    for broken in
+        [json!("x"), json!({"matchLabels": "x"}), json!({"matchLabels": {"a": 1}}), json!(null)]
+    {
+        let rule = json!({"clusterRoleSelectors": [broken]});
+        assert_eq!(aggregate::selectors(&rule).unwrap().len(), 0, "{rule}");
+    }
+    assert_eq!(aggregate::selectors(&json!({"clusterRoleSelectors": [{}]})).unwrap().len(), 1);
+}
+
+/// Caches that a test writes into as the store would.
+struct World {
+    caches: Arc<Caches>,
+    rbac: Rbac,
+    revision: u64,
+}
+
+impl World {
+    fn new() -> World {
+        let caches = Arc::new(Caches::new(KINDS));
+        caches.loaded(0, 0);
+        let rbac = Rbac::new(&caches, &Registry::new(KINDS));
+        World { caches, rbac, revision: 0 }
+    }
+
+    fn write(&mut self, plural: &str, key: &str, value: Option<Value>) {
+        self.revision += 1;
+        let stored = value.map(|v| encode("K", "rbac.authorization.k8s.io/v1", &v, false));
+        let event = windlass_store::Event {
+            key: format!("{GROUP}/{plural}/{key}"),
+            revision: self.revision,
+            created: self.revision,
+            value: stored,
+            previous: None,
+        };
+        self.caches.apply(&[event]);
+    }
+
+    fn cluster_role(&mut self, name: &str, labels: Value, rest: Value) {
+        let mut value = json!({"metadata": {"name": name, "labels": labels}});
+        value.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        self.write("clusterroles", name, Some(value));
+    }
+
+    fn bind(&mut self, plural: &str, key: &str, kind: &str, role: &str, subjects: Value) {
+        let role = json!({"apiGroup": GROUP, "kind": kind, "name": role});
+        let value = json!({"metadata": {"name": "b"}, "roleRef": role, "subjects": subjects});
+        self.write(plural, key, Some(value));
+    }
+
+    fn decide(&self, who: &User, verb: &str, namespace: &str) -> Decision {
+        let resource = Resource { namespace, ..on("", "configmaps", "", "") };
+        let target = Target::Resource(resource);
+        self.rbac.decide(&Attributes { user: who, verb, target })
+    }
+}
+
+fn reader(verb: &str) -> Value {
+    json!({"rules": [{"verbs": [verb], "apiGroups": [""], "resources": ["configmaps"]}]})
+}
+
+#[test]
+fn bindings_apply_to_those_they_name() {
+    let mut world = World::new();
+    world.cluster_role("read", json!({}), reader("get"));
+    world.write("roles", "a/read", Some(json!({"metadata": {}, "rules": reader("list")["rules"]})));
+    let (alice, dev) = (user("alice", &["x"]), user("bob", &["y", "dev"]));
+    let account = user("system:serviceaccount:a:robot", &[]);
+    let to = |kind: &str, name: &str| json!([{"kind": "User", "name": "nobody"}, {"kind": kind, "name": name}]);
+    world.bind("clusterrolebindings", "b", "ClusterRole", "read", to("User", "alice"));
+    world.bind("rolebindings", "a/dev", "Role", "read", to("Group", "dev"));
+    world.bind("rolebindings", "a/sa", "ClusterRole", "read", to("ServiceAccount", "robot"));
+    // Without a namespace a service account of the whole cluster is nobody.
+    world.bind("clusterrolebindings", "sa", "ClusterRole", "read", to("ServiceAccount", "robot"));
+    let no = Decision::NoOpinion(String::new());
+    let by = |text: &str| Decision::Allow(format!("RBAC: allowed by {text}"));
+    let cluster = by(r#"ClusterRoleBinding "b" of ClusterRole "read" to User "alice""#);
+    for (who, verb, namespace, want) in [
+        (&alice, "get", "", cluster.clone()),
+        (&alice, "get", "a", cluster),
+        (&alice, "list", "a", no.clone()),
+        (&dev, "list", "a", by(r#"RoleBinding "dev/a" of Role "read" to Group "dev""#)),
+        (&dev, "list", "b", no.clone()),
+        (&dev, "list", "", no.clone()),
+        (
+            &account,
+            "get",
+            "a",
+            by(r#"RoleBinding "sa/a" of ClusterRole "read" to ServiceAccount "robot/a""#),
+        ),
+        (&account, "get", "b", no.clone()),
+        (&user("Alice", &[]), "get", "", no.clone()),
+        (&user("dev", &["alice"]), "get", "a", no),
+    ] {
+        assert_eq!(world.decide(who, verb, namespace), want, "{who:?} {verb} {namespace}");
+    }
+}
+
+#[test]
+fn what_changes_counts_at_once() {
+    let mut world = World::new();
+    let alice = user("alice", &[]);
+    let to_alice = json!([{"kind": "User", "name": "alice"}, {"kind": "User", "name": "alice"}]);
+    world.bind("clusterrolebindings", "b", "ClusterRole", "read", to_alice.clone());
+    let missing = r#"RBAC: clusterrole.rbac.authorization.k8s.io "read" not found"#;
+    assert_eq!(world.decide(&alice, "get", ""), Decision::NoOpinion(missing.into()));
+    world.cluster_role("read", json!({}), reader("get"));
+    assert!(world.decide(&alice, "get", "").is_allow());
+    world.cluster_role("read", json!({}), reader("list"));
+    assert!(!world.decide(&alice, "get", "").is_allow());
+    assert!(world.decide(&alice, "list", "").is_allow());
+    world.bind("clusterrolebindings", "b", "ClusterRole", "read", json!([]));
+    assert!(!world.decide(&alice, "list", "").is_allow());
+    world.bind("clusterrolebindings", "b", "ClusterRole", "read", to_alice);
+    assert!(world.decide(&alice, "list", "").is_allow());
+    assert_eq!(world.rbac.rules_for(&alice, "").len(), 1);
+    world.write("clusterrolebindings", "b", None);
+    assert!(!world.decide(&alice, "list", "").is_allow());
+    world.write("clusterroles", "read", None);
+    assert_eq!(world.rbac.role_rules(&RoleRef::ClusterRole("read".into()), ""), None);
+}
+
+#[test]
+fn changes_that_fell_out_of_the_window_are_found() {
+    let mut world = World::new();
+    let alice = user("alice", &[]);
+    world.cluster_role("read", json!({}), reader("get"));
+    world.bind(
+        "clusterrolebindings",
+        "b",
+        "ClusterRole",
+        "read",
+        json!([{"kind": "User", "name": "alice"}]),
+    );
+    assert!(world.decide(&alice, "get", "").is_allow());
+    world.write("clusterrolebindings", "b", None);
+    // The change that took the grant away is forgotten before it is asked for.
+    world.caches.loaded(world.revision, world.revision);
+    assert!(!world.decide(&alice, "get", "").is_allow());
+}
+
+#[test]
+fn a_panic_in_the_index_does_not_stay() {
+    let mut world = World::new();
+    let alice = user("alice", &[]);
+    world.cluster_role("read", json!({}), reader("get"));
+    world.bind(
+        "clusterrolebindings",
+        "b",
+        "ClusterRole",
+        "read",
+        json!([{"kind": "User", "name": "alice"}]),
+    );
+    let shared = world.rbac.0.clone();
+    let broken = std::thread::spawn(move || {
+        let mut index = shared.index.write().unwrap();
+        *index = Index::default();
+        index.revision = u64::MAX;
+        panic!("on purpose");
+    });
+    assert!(broken.join().is_err());
+    assert!(world.decide(&alice, "get", "").is_allow());
+    world.write("clusterrolebindings", "b", None);
+    assert!(!world.decide(&alice, "get", "").is_allow());
+}
+
+#[test]
+fn aggregated_roles_have_the_rules_of_those_they_select() {
+    let mut world = World::new();
+    let alice = user("alice", &[]);
+    world.bind(
+        "clusterrolebindings",
+        "b",
+        "ClusterRole",
+        "sum",
+        json!([{"kind": "User", "name": "alice"}]),
+    );
+    let of = |labels: Value| json!({"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": labels}]}});
+    let mut sum = of(json!({"part": "sum"}));
+    // What is stored in an aggregated role does not count.
+    sum["rules"] = reader("delete")["rules"].clone();
+    world.cluster_role("sum", json!({"part": "sum", "also": "mid"}), sum);
+    assert!(!world.decide(&alice, "delete", "").is_allow());
+    world.cluster_role("leaf", json!({"part": "sum"}), reader("get"));
+    assert!(world.decide(&alice, "get", "").is_allow());
+    // Through another aggregated role, which selects the first one in turn.
+    world.cluster_role("mid", json!({"part": "sum"}), of(json!({"also": "mid"})));
+    world.cluster_role("deep", json!({"also": "mid"}), reader("list"));
+    assert!(world.decide(&alice, "list", "").is_allow());
+    let names = |world: &World| world.rbac.rules_for(&alice, "").len();
+    assert_eq!(names(&world), 2);
+    world.cluster_role("same", json!({"part": "sum"}), reader("get"));
+    assert_eq!(names(&world), 2, "equal rules come once");
+    world.cluster_role("leaf", json!({}), reader("get"));
+    world.write("clusterroles", "same", None);
+    assert!(!world.decide(&alice, "get", "").is_allow(), "a label that goes takes the rules along");
+    world.write("clusterroles", "mid", None);
+    assert!(!world.decide(&alice, "list", "").is_allow());
+}
+
+#[test]
+fn a_decision_among_thousands_of_bindings_is_quick() {
+    let mut world = World::new();
+    for i in 0..1000 {
+        world.cluster_role(&format!("r{i}"), json!({}), reader("get"));
+    }
+    for i in 0..5000 {
+        let subject = json!([{"kind": "User", "name": format!("u{i}")}]);
+        let (key, role) = (format!("ns{}/b{i}", i % 50), format!("r{}", i % 1000));
+        world.bind("rolebindings", &key, "ClusterRole", &role, subject);
+    }
+    let (known, stranger) = (user("u77", &["a", "b", "c"]), user("x", &["a", "b", "c"]));
+    assert!(world.decide(&known, "get", "ns27").is_allow());
+    let begun = std::time::Instant::now();
+    for _ in 0..2000 {
+        assert!(!world.decide(&stranger, "get", "ns27").is_allow());
+        assert!(world.decide(&known, "get", "ns27").is_allow());
+    }
+    let each = begun.elapsed() / 4000;
+    // Unoptimised code on a busy machine; what must not happen is a walk over all bindings.
+    assert!(each < std::time::Duration::from_micros(100), "{each:?}");
+    println!("a decision takes {each:?}");
+}
+
+#[test]
+fn an_object_of_the_wrong_shape_is_harmless() {
+    let stored = encode(
+        "ClusterRoleBinding",
+        "v1",
+        &json!({"metadata": {}, "subjects": {"kind": "User"}}),
+        false,
+    );
+    let object = Object::new(&CLUSTER_ROLE_BINDING, "b", 1, &stored).unwrap();
+    let mut index = Index::default();
+    index.put(Table::ClusterRoleBindings, &object);
+    let found = index.visit(&user("", &[""]), "", |_| ControlFlow::Break(()));
+    assert_eq!(found, ControlFlow::Continue(()));
+}

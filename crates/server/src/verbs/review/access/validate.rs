@@ -1,0 +1,125 @@
+//! The rules on questions about access.
+
+use serde_json::Value;
+use windlass_api::field::{Errors, Path};
+use windlass_api::names;
+
+use super::{text, texts};
+
+/// A question is about a resource or about a path.
+pub fn spec(spec: &Value, errors: &mut Errors) {
+    let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    if resource.is_null() == path.is_null() {
+        let words = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+        errors.invalid(&Path::new("spec"), path, words);
+    }
+}
+
+/// A question is about somebody.
+pub fn subject(spec: &Value, errors: &mut Errors) {
+    let user = text(&spec["user"]);
+    if user.is_empty() && texts(&spec["groups"]).is_empty() {
+        let at = Path::new("spec").child("user");
+        errors.invalid_str(&at, user, "at least one of user or group must be specified");
+    }
+}
+
+/// The selectors of a question about a resource.
+pub fn attributes(spec: &Value, errors: &mut Errors) {
+    let attributes = &spec["resourceAttributes"];
+    let at = Path::new("spec.resourceAttributes");
+    selector(&attributes["fieldSelector"], &at.child("fieldSelector"), field, errors);
+    selector(&attributes["labelSelector"], &at.child("labelSelector"), label, errors);
+}
+
+/// Nothing but `allowed` stands in the metadata. The bookkeeping of fields is not the client's.
+pub fn metadata(metadata: &Value, allowed: &[&str], words: &str, errors: &mut Errors) {
+    let fields = metadata.as_object().into_iter().flatten();
+    let empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    };
+    let mut others = fields.filter(|(name, value)| {
+        *name != "managedFields" && !allowed.contains(&name.as_str()) && !empty(value)
+    });
+    if others.next().is_some() {
+        errors.invalid(&Path::new("metadata"), metadata, words);
+    }
+}
+
+/// A question in a namespace is about a resource in it.
+pub fn local(question: &Value, errors: &mut Errors) {
+    let spec = &question["spec"];
+    let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    let namespace = text(&resource["namespace"]);
+    if !resource.is_null() && namespace != text(&question["metadata"]["namespace"]) {
+        let at = Path::new("spec.resourceAttributes.namespace");
+        errors.invalid_str(&at, namespace, "must match metadata.namespace");
+    }
+    if !path.is_null() {
+        let at = Path::new("spec.nonResourceAttributes");
+        errors.invalid(&at, path, "disallowed on this kind of request");
+    }
+}
+
+fn selector(
+    selector: &Value,
+    at: &Path,
+    check_key: fn(&Value, &Path, &mut Errors),
+    errors: &mut Errors,
+) {
+    if selector.is_null() {
+        return;
+    }
+    let raw = text(&selector["rawSelector"]);
+    let requirements = selector["requirements"].as_array().map_or(&[][..], Vec::as_slice);
+    if !raw.is_empty() && !requirements.is_empty() {
+        let words = "may not specified at the same time as requirements";
+        errors.invalid_str(&at.child("rawSelector"), raw, words);
+    }
+    if raw.is_empty() && requirements.is_empty() {
+        let words = format!("when {at} is specified, requirements or rawSelector is required");
+        errors.required(&at.child("requirements"), &words);
+    }
+    for (i, requirement) in requirements.iter().enumerate() {
+        let at = at.child("requirements").index(i);
+        operator(requirement, &at, errors);
+        check_key(requirement, &at, errors);
+    }
+}
+
+/// Operators that are not known are let through: a client may be newer than this server.
+fn operator(requirement: &Value, at: &Path, errors: &mut Errors) {
+    let (at, values) = (at.child("values"), texts(&requirement["values"]));
+    match text(&requirement["operator"]) {
+        "In" | "NotIn" if values.is_empty() => {
+            errors.required(&at, "must be specified when `operator` is 'In' or 'NotIn'");
+        }
+        "Exists" | "DoesNotExist" if !values.is_empty() => {
+            let words = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+            errors.forbidden(&at, words);
+        }
+        _ => {}
+    }
+}
+
+fn field(requirement: &Value, at: &Path, errors: &mut Errors) {
+    if text(&requirement["key"]).is_empty() {
+        errors.required(&at.child("key"), "must be specified");
+    }
+}
+
+fn label(requirement: &Value, at: &Path, errors: &mut Errors) {
+    let key = text(&requirement["key"]);
+    for words in names::qualified_name(key) {
+        errors.invalid_str(&at.child("key"), key, &words);
+    }
+    for (i, value) in texts(&requirement["values"]).iter().enumerate() {
+        for words in names::label_value(value) {
+            errors.invalid_str(&at.child("values").index(i), value, &words);
+        }
+    }
+}
