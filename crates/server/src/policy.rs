@@ -18,7 +18,6 @@ pub mod merge;
 pub mod parse;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -26,6 +25,7 @@ use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tower::ServiceExt as _;
 
 use crate::local::Local;
@@ -35,15 +35,27 @@ use merge::Step;
 use parse::Preset;
 
 /// Whether the default policy is in place.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Policy {
-    in_place: AtomicBool,
+    in_place: watch::Sender<bool>,
+}
+
+impl Default for Policy {
+    /// It is not yet.
+    fn default() -> Policy {
+        Policy { in_place: watch::Sender::new(false) }
+    }
 }
 
 impl Policy {
     /// Whether every default object was seen to grant what it should since the start.
     pub fn is_in_place(&self) -> bool {
-        self.in_place.load(Ordering::Acquire)
+        *self.in_place.borrow()
+    }
+
+    /// Tells when it is.
+    pub fn changes(&self) -> watch::Receiver<bool> {
+        self.in_place.subscribe()
     }
 }
 
@@ -65,6 +77,8 @@ async fn keep_trying(server: Arc<Server>) {
             _ = shutdown.wait_for(|down| *down) => return,
             () = tokio::time::sleep(RETRY) => {}
         }
+        // Some objects live in namespaces, which may be what is missing.
+        crate::server::namespaces(&server).await;
         if try_once(&server).await {
             tracing::info!("the default policy is in place");
             return;
@@ -86,7 +100,7 @@ async fn try_once(server: &Arc<Server>) -> bool {
     let served = presets.iter().filter(|d| server.caches.of(d.kind).is_some());
     let outcomes = join_all(served.map(|preset| bring_in(server, &local, preset))).await;
     let in_place = outcomes.into_iter().all(|good| good);
-    server.policy.in_place.store(in_place, Ordering::Release);
+    server.policy.in_place.send_replace(in_place);
     in_place
 }
 

@@ -163,7 +163,8 @@ async fn wake_at_the_end(server: Arc<Server>) {
 /// The namespaces every Kubernetes has.
 const NAMESPACES: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
 
-async fn namespaces(server: &Arc<Server>) {
+/// Makes those that are missing.
+pub(crate) async fn namespaces(server: &Arc<Server>) {
     let Some((kind, _)) = server.registry.by_path("", "v1", "namespaces") else { return };
     let cache = server.caches.of(kind);
     for name in NAMESPACES.iter().filter(|n| cache.is_none_or(|c| c.get(n).is_none())) {

@@ -1,7 +1,19 @@
 //! The default roles and bindings: there from the start, and brought back at every start.
 
-use http::Method;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use http::{Method, Request};
+use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
+use tokio::sync::watch;
+use tower::ServiceExt as _;
+use windlass_server::faults::{Check, Faults};
+use windlass_server::local::Local;
+use windlass_server::server::{Server, Setup, start};
+use windlass_server::user::{MASTERS, User};
+use windlass_store::{Embedded, Options};
 
 use crate::fixture::{TestServer, names};
 
@@ -197,4 +209,38 @@ async fn bindings_get_their_groups_and_keep_their_role() {
     assert_eq!(columns, ["Name", "Role", "Age", "Users", "Groups", "ServiceAccounts"]);
     assert_eq!(table["rows"][0]["cells"][1], "ClusterRole/view");
     assert_eq!(table["rows"][0]["cells"][5], "/s");
+}
+
+#[tokio::test]
+async fn a_server_without_the_policy_is_not_ready_and_goes_on_trying() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_down, shutdown) = watch::channel(false);
+    let failing = Arc::new(AtomicBool::new(true));
+    let fails = failing.clone();
+    let faults = Faults::injected(move |check| match check {
+        Check::FlowControl if fails.load(Ordering::SeqCst) => Err("not now".into()),
+        _ => Ok(()),
+    });
+    let store = Arc::new(Embedded::open(Options::new(dir.path())).unwrap());
+    let server = start(Setup { faults, ..Setup::new(store, shutdown) }).await.unwrap();
+    assert!(!server.policy.is_in_place());
+    failing.store(false, Ordering::SeqCst);
+    let (code, words) = readyz(&server).await;
+    assert_eq!(code, 500);
+    assert!(words.contains("[-]poststarthook/rbac/bootstrap-roles failed"), "{words}");
+
+    let mut changes = server.policy.changes();
+    let in_place = changes.wait_for(|in_place| *in_place);
+    let waited = tokio::time::timeout(Duration::from_secs(20), in_place).await;
+    assert!(*waited.expect("it was not tried again").unwrap());
+    assert_eq!(readyz(&server).await, (200, "ok".to_owned()));
+}
+
+async fn readyz(server: &Arc<Server>) -> (u16, String) {
+    let admin = User::authenticated("admin", "", vec![MASTERS.into()]);
+    let request = Request::get("/readyz").body(Full::<bytes::Bytes>::default()).unwrap();
+    let response = Local::new(server.clone(), admin).oneshot(request).await.unwrap();
+    let code = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (code, String::from_utf8_lossy(&body).into_owned())
 }
