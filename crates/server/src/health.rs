@@ -16,6 +16,10 @@ struct Check {
 
 const PING: Check = Check { name: "ping", well: |_| true };
 const STORE: Check = Check { name: "etcd", well: |server| server.store.failure().is_none() };
+const POLICY: Check = Check {
+    name: "poststarthook/rbac/bootstrap-roles",
+    well: |server| server.policy.is_in_place(),
+};
 const SHUTDOWN: Check = Check { name: "shutdown", well: |server| !*server.shutdown.borrow() };
 
 /// Answers a health path; `None` when there is no such check.
@@ -26,7 +30,7 @@ pub fn health(server: &Server, path: &str, query: &Query) -> Option<Response<Bod
     };
     let checks: &[Check] = match root {
         "healthz" | "livez" => &[PING, STORE],
-        "readyz" => &[PING, STORE, SHUTDOWN],
+        "readyz" => &[PING, STORE, POLICY, SHUTDOWN],
         _ => return None,
     };
     if let Some(name) = single {

@@ -56,6 +56,8 @@ pub struct Server {
     pub tokens: Option<TokenSigner>,
     /// Which features are on.
     pub features: Features,
+    /// Whether the default policy is in place.
+    pub policy: crate::policy::Policy,
     /// Turns true when the server goes down; watches end then.
     pub shutdown: watch::Receiver<bool>,
 }
@@ -117,7 +119,7 @@ impl Setup {
 }
 
 /// Makes a server that is ready to answer: its caches are filled, and the namespaces that parts
-/// of the system live in exist.
+/// of the system live in exist, and so do the default roles.
 pub async fn start(setup: Setup) -> Result<Arc<Server>, windlass_store::Error> {
     let Setup { store, kinds, features, shutdown, mut metrics, faults, .. } = setup;
     let caches = Arc::new(Caches::new(kinds));
@@ -140,9 +142,11 @@ pub async fn start(setup: Setup) -> Result<Arc<Server>, windlass_store::Error> {
         clock: setup.clock,
         tokens: setup.tokens,
         features,
+        policy: crate::policy::Policy::default(),
         shutdown,
     });
     namespaces(&server).await;
+    crate::policy::establish(&server).await;
     tokio::spawn(crate::expiry::run(server.clone(), server.shutdown.clone()));
     tokio::spawn(wake_at_the_end(server.clone()));
     Ok(server)
@@ -159,7 +163,8 @@ async fn wake_at_the_end(server: Arc<Server>) {
 /// The namespaces every Kubernetes has.
 const NAMESPACES: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
 
-async fn namespaces(server: &Arc<Server>) {
+/// Makes those that are missing.
+pub(crate) async fn namespaces(server: &Arc<Server>) {
     let Some((kind, _)) = server.registry.by_path("", "v1", "namespaces") else { return };
     let cache = server.caches.of(kind);
     for name in NAMESPACES.iter().filter(|n| cache.is_none_or(|c| c.get(n).is_none())) {

@@ -1,7 +1,13 @@
 //! Roles and the bindings that give them to somebody.
 
+mod validate;
+
+use serde_json::Value;
+use time::OffsetDateTime;
+
 use super::cells;
-use super::kind::{Kind, Scope, Served};
+use super::kind::{Column, Kind, Scope, Served};
+use super::parts::{default, list, map, part, text};
 
 /// The group of all four kinds.
 pub const GROUP: &str = "rbac.authorization.k8s.io";
@@ -12,6 +18,8 @@ pub const ROLE: Kind = Kind {
     plural: "roles",
     singular: "role",
     served: &[served("io.k8s.api.rbac.v1.Role")],
+    validate_create: validate::role,
+    validate_update: |new, _, errors| validate::role(new, errors),
     ..SHARED
 };
 
@@ -22,6 +30,8 @@ pub const CLUSTER_ROLE: Kind = Kind {
     singular: "clusterrole",
     scope: Scope::Cluster,
     served: &[served("io.k8s.api.rbac.v1.ClusterRole")],
+    validate_create: validate::cluster_role,
+    validate_update: |new, _, errors| validate::cluster_role(new, errors),
     ..SHARED
 };
 
@@ -31,6 +41,25 @@ pub const ROLE_BINDING: Kind = Kind {
     plural: "rolebindings",
     singular: "rolebinding",
     served: &[served("io.k8s.api.rbac.v1.RoleBinding")],
+    columns: &[
+        cells::NAME,
+        cells::column(
+            "Role",
+            "RoleRef can reference a Role in the current namespace or a ClusterRole in the global \
+             namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.",
+        ),
+        cells::AGE,
+        subjects("Users", "Users in the roleBinding"),
+        subjects("Groups", "Groups in the roleBinding"),
+        subjects("ServiceAccounts", "ServiceAccounts in the roleBinding"),
+    ],
+    row: binding_row,
+    defaults: default_binding,
+    validate_create: validate::role_binding,
+    validate_update: |new, old, errors| {
+        validate::role_binding(new, errors);
+        validate::same_role(new, old, errors);
+    },
     ..SHARED
 };
 
@@ -41,16 +70,120 @@ pub const CLUSTER_ROLE_BINDING: Kind = Kind {
     singular: "clusterrolebinding",
     scope: Scope::Cluster,
     served: &[served("io.k8s.api.rbac.v1.ClusterRoleBinding")],
+    columns: &[
+        cells::NAME,
+        cells::column(
+            "Role",
+            "RoleRef can only reference a ClusterRole in the global namespace. If the RoleRef \
+             cannot be resolved, the Authorizer must return an error.",
+        ),
+        cells::AGE,
+        subjects("Users", "Users in the clusterRoleBinding"),
+        subjects("Groups", "Groups in the clusterRoleBinding"),
+        subjects("ServiceAccounts", "ServiceAccounts in the clusterRoleBinding"),
+    ],
+    row: binding_row,
+    defaults: default_binding,
+    validate_create: validate::cluster_role_binding,
+    validate_update: |new, old, errors| {
+        validate::cluster_role_binding(new, errors);
+        validate::same_role(new, old, errors);
+    },
     ..SHARED
 };
 
 const SHARED: Kind = Kind {
     name_rule: windlass_api::names::path_segment_rule,
-    columns: &[cells::NAME, cells::AGE],
-    row: |object, now| vec![cells::name(object), cells::age(object, now)],
+    create_on_update: true,
     ..Kind::DEFAULT
 };
 
 const fn served(type_name: &'static str) -> Served {
     Served { group: GROUP, version: "v1", type_name, convert: None }
+}
+
+const fn subjects(name: &'static str, description: &'static str) -> Column {
+    cells::wide(cells::column(name, description))
+}
+
+/// Fills in the API groups of the role and of users and groups; service accounts are in the core
+/// group, whose name is empty.
+fn default_binding(object: &mut Value) {
+    default(part(object, "roleRef"), "apiGroup", GROUP);
+    let Some(Value::Array(subjects)) = object.get_mut("subjects") else { return };
+    for subject in subjects {
+        if matches!(text(subject, "/kind"), "User" | "Group") {
+            default(map(subject), "apiGroup", GROUP);
+        }
+    }
+}
+
+fn binding_row(object: &Value, now: OffsetDateTime) -> Vec<Value> {
+    let role = format!("{}/{}", text(object, "/roleRef/kind"), text(object, "/roleRef/name"));
+    let of = |kind: &str| -> Value {
+        let subjects = list(object, "/subjects").iter().filter(|s| text(s, "/kind") == kind);
+        let names: Vec<String> = subjects
+            .map(|subject| match kind {
+                "ServiceAccount" => {
+                    format!("{}/{}", text(subject, "/namespace"), text(subject, "/name"))
+                }
+                _ => text(subject, "/name").to_owned(),
+            })
+            .collect();
+        names.join(", ").into()
+    };
+    vec![
+        cells::name(object),
+        role.into(),
+        cells::age(object, now),
+        of("User"),
+        of("Group"),
+        of("ServiceAccount"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parts::tests::{cells, created};
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn groups_are_filled_in() {
+        let binding = json!({
+            "roleRef": {"kind": "ClusterRole", "name": "view"},
+            "subjects": [
+                {"kind": "User", "name": "u"},
+                {"kind": "Group", "name": "g", "apiGroup": ""},
+                {"kind": "ServiceAccount", "name": "s", "namespace": "n"},
+                {"kind": "User", "name": "other", "apiGroup": "example.com"},
+                {"kind": "Robot", "name": "r"},
+            ],
+        });
+        for kind in [&ROLE_BINDING, &CLUSTER_ROLE_BINDING] {
+            let binding = created(kind, binding.clone());
+            assert_eq!(binding["roleRef"]["apiGroup"], GROUP);
+            let groups: Vec<&str> =
+                list(&binding, "/subjects").iter().map(|s| text(s, "/apiGroup")).collect();
+            assert_eq!(groups, [GROUP, GROUP, "", "example.com", ""]);
+        }
+    }
+
+    #[test]
+    fn rows() {
+        let object = json!({
+            "metadata": {"name": "b", "creationTimestamp": "1970-01-01T00:00:00Z"},
+            "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": "view"},
+            "subjects": [
+                {"kind": "User", "name": "u", "apiGroup": GROUP},
+                {"kind": "User", "name": "v", "apiGroup": GROUP},
+                {"kind": "ServiceAccount", "name": "s", "namespace": "n"},
+            ],
+        });
+        for kind in [&ROLE_BINDING, &CLUSTER_ROLE_BINDING] {
+            let row = json!(["b", "ClusterRole/view", "120m", "u, v", "", "n/s"]);
+            assert_eq!(cells(kind, &object), row);
+        }
+        assert!(ROLE.columns.is_empty() && CLUSTER_ROLE.columns.is_empty(), "Name and Created At");
+    }
 }

@@ -14,6 +14,7 @@ mod lists;
 mod mutations;
 mod options;
 mod patches;
+mod policy;
 mod protobuf;
 mod views;
 mod watches;

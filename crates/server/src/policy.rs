@@ -1,0 +1,174 @@
+//! The default roles and bindings, and how they get into the store.
+//!
+//! - `defaults.policy` is what there is, one line a rule; [`parse`] reads it.
+//! - [`merge`] says what has to be written so that an object grants what it should; [`cover`] says
+//!   whether rules already do.
+//!
+//! What is missing comes back at every start; what was added stays. Whoever wants an object left
+//! alone annotates it with `rbac.authorization.kubernetes.io/autoupdate: "false"`.
+//!
+//! The policy is brought in before the server is handed out, so nobody is served with half of it
+//! while all goes well. A server that could not bring it in still starts, because only then can
+//! an administrator see and mend why (`system:masters` needs no roles, and a role that is not
+//! there allows nothing). But it says so: `/readyz` fails and the log has an error, until one of
+//! the tries that follow works out.
+
+pub mod cover;
+pub mod merge;
+pub mod parse;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use http::header::{CONTENT_TYPE, USER_AGENT};
+use http::{Method, Request};
+use http_body_util::{BodyExt as _, Full};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tower::ServiceExt as _;
+
+use crate::local::Local;
+use crate::server::Server;
+use crate::user::{MASTERS, User};
+use merge::Step;
+use parse::Preset;
+
+/// Whether the default policy is in place.
+#[derive(Debug)]
+pub struct Policy {
+    in_place: watch::Sender<bool>,
+}
+
+impl Default for Policy {
+    /// It is not yet.
+    fn default() -> Policy {
+        Policy { in_place: watch::Sender::new(false) }
+    }
+}
+
+impl Policy {
+    /// Whether every default object was seen to grant what it should since the start.
+    pub fn is_in_place(&self) -> bool {
+        *self.in_place.borrow()
+    }
+
+    /// Tells when it is.
+    pub fn changes(&self) -> watch::Receiver<bool> {
+        self.in_place.subscribe()
+    }
+}
+
+/// How long until the next try when the policy could not be brought in.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Brings the default policy in. If that fails, goes on trying while the server runs.
+pub async fn establish(server: &Arc<Server>) {
+    if !try_once(server).await {
+        tokio::spawn(keep_trying(server.clone()));
+    }
+}
+
+async fn keep_trying(server: Arc<Server>) {
+    let mut shutdown = server.shutdown.clone();
+    loop {
+        tokio::select! {
+            // An error means that whoever could shut down is gone: that is the end as well.
+            _ = shutdown.wait_for(|down| *down) => return,
+            () = tokio::time::sleep(RETRY) => {}
+        }
+        // Some objects live in namespaces, which may be what is missing.
+        crate::server::namespaces(&server).await;
+        if try_once(&server).await {
+            tracing::info!("the default policy is in place");
+            return;
+        }
+    }
+}
+
+/// Goes through all objects, at the same time, so that the store writes them together.
+async fn try_once(server: &Arc<Server>) -> bool {
+    let presets = match parse::defaults(server.features) {
+        Ok(presets) => presets,
+        Err(error) => {
+            tracing::error!(%error, "the default policy cannot be read");
+            return false;
+        }
+    };
+    let owner = User::authenticated("system:apiserver", "", vec![MASTERS.into()]);
+    let local = Local::new(server.clone(), owner);
+    let served = presets.iter().filter(|d| server.caches.of(d.kind).is_some());
+    let outcomes = join_all(served.map(|preset| bring_in(server, &local, preset))).await;
+    let in_place = outcomes.into_iter().all(|good| good);
+    server.policy.in_place.send_replace(in_place);
+    in_place
+}
+
+/// How often an object is looked at again because somebody else wrote it meanwhile.
+const TRIES: usize = 5;
+
+async fn bring_in(server: &Server, local: &Local, preset: &Preset) -> bool {
+    let mut why = "others go on changing it".to_owned();
+    for _ in 0..TRIES {
+        match write(server, local, preset).await {
+            Ok(()) => return true,
+            Err(Failure::Overtaken) => {}
+            Err(Failure::Refused(message)) => {
+                why = message;
+                break;
+            }
+        }
+    }
+    let (kind, key) = (preset.kind.name, &preset.key);
+    tracing::error!(kind, key, error = why, "a part of the default policy is not in place");
+    false
+}
+
+/// Why a write did not happen.
+enum Failure {
+    /// Somebody else was faster.
+    Overtaken,
+    /// Anything else, in words.
+    Refused(String),
+}
+
+async fn write(server: &Server, local: &Local, preset: &Preset) -> Result<(), Failure> {
+    let found = server.caches.of(preset.kind).and_then(|cache| cache.get(&preset.key));
+    let existing = found.map(|object| object.value(preset.kind, preset.kind.stored()));
+    let (all, one) = (preset.collection(), preset.path());
+    match merge::step(&preset.object, existing.as_ref()) {
+        Step::Keep => Ok(()),
+        Step::Create => send(local, Method::POST, &all, &preset.object).await,
+        Step::Update(object) => send(local, Method::PUT, &one, &object).await,
+        Step::Replace { uid } => {
+            let options = json!({"preconditions": {"uid": uid}});
+            send(local, Method::DELETE, &one, &options).await?;
+            send(local, Method::POST, &all, &preset.object).await
+        }
+    }
+}
+
+async fn send(local: &Local, method: Method, path: &str, body: &Value) -> Result<(), Failure> {
+    let refused = |error: &dyn std::fmt::Display| Failure::Refused(error.to_string());
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(USER_AGENT, "windlass")
+        .header(CONTENT_TYPE, "application/json")
+        .body(Full::from(body.to_string()))
+        .map_err(|error| refused(&error))?;
+    let response = local.clone().oneshot(request).await.map_err(|error| refused(&error))?;
+    let code = response.status().as_u16();
+    match code {
+        200..=299 => Ok(()),
+        // It is there already, was changed, or is gone.
+        404 | 409 => Err(Failure::Overtaken),
+        _ => {
+            let body = response.into_body().collect().await;
+            let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+            let status: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let message = status["message"].as_str().unwrap_or_default();
+            Err(Failure::Refused(format!("{code} {message}")))
+        }
+    }
+}

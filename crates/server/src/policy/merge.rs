@@ -1,0 +1,192 @@
+//! What has to be written so that an object grants what it does by default.
+
+use serde_json::Value;
+
+use super::cover::covers;
+use crate::registry::parts::{entries, list, map, part, text};
+
+/// The annotation that keeps an object as it is when it is `false`.
+pub const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
+
+/// What to do about an object.
+#[derive(Debug, PartialEq)]
+pub enum Step {
+    /// Nothing.
+    Keep,
+    /// Make it.
+    Create,
+    /// Put this in its place.
+    Update(Value),
+    /// Delete it and make it again: it is a binding of another role, which cannot be changed.
+    Replace {
+        /// Which one to delete.
+        uid: String,
+    },
+}
+
+/// Compares an object with its default.
+pub fn step(default: &Value, existing: Option<&Value>) -> Step {
+    let Some(existing) = existing else { return Step::Create };
+    let annotations = entries(existing, "/metadata/annotations");
+    if annotations.into_iter().any(|(key, value)| key == AUTOUPDATE && value == "false") {
+        return Step::Keep;
+    }
+    if default.get("roleRef") != existing.get("roleRef") {
+        return Step::Replace { uid: text(existing, "/metadata/uid").to_owned() };
+    }
+    let mut object = existing.clone();
+    add_metadata(&mut object, default);
+    if default.get("aggregationRule").is_some() {
+        // The rules are the controller's business.
+        let there = list(existing, SELECTORS);
+        let missing = list(default, SELECTORS).iter().filter(|s| !there.contains(s));
+        let missing: Vec<Value> = missing.cloned().collect();
+        if !missing.is_empty() {
+            extend(part(&mut object, "aggregationRule"), "clusterRoleSelectors", missing);
+        }
+    } else {
+        let there = list(existing, "/rules");
+        let missing = list(default, "/rules").iter().filter(|rule| !covers(there, rule));
+        extend(map(&mut object), "rules", missing.cloned().collect());
+    }
+    let there = list(existing, "/subjects");
+    let missing = list(default, "/subjects")
+        .iter()
+        .filter(|subject| !there.iter().any(|other| is_same(subject, other)));
+    extend(map(&mut object), "subjects", missing.cloned().collect());
+    if object == *existing { Step::Keep } else { Step::Update(object) }
+}
+
+const SELECTORS: &str = "/aggregationRule/clusterRoleSelectors";
+
+/// Adds labels and annotations that are not there. Those that are keep their values.
+fn add_metadata(object: &mut Value, default: &Value) {
+    for field in ["labels", "annotations"] {
+        for (key, value) in entries(default, &format!("/metadata/{field}")) {
+            let metadata = map(object).entry("metadata").or_insert(Value::Null);
+            part(metadata, field).entry(key).or_insert_with(|| value.clone());
+        }
+    }
+}
+
+fn extend(object: &mut serde_json::Map<String, Value>, field: &str, more: Vec<Value>) {
+    if more.is_empty() {
+        return;
+    }
+    let slot = object.entry(field).or_insert(Value::Null);
+    match slot {
+        Value::Array(list) => list.extend(more),
+        other => *other = more.into(),
+    }
+}
+
+fn is_same(a: &Value, b: &Value) -> bool {
+    ["/kind", "/apiGroup", "/name", "/namespace"].iter().all(|part| text(a, part) == text(b, part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn object(metadata: Value, parts: Value) -> Value {
+        let mut object = parts;
+        object["metadata"] = metadata;
+        object
+    }
+
+    fn known() -> Value {
+        json!({"labels": {"l": "1"}, "annotations": {AUTOUPDATE: "true"}, "uid": "u"})
+    }
+
+    fn rule(verb: &str) -> Value {
+        json!({"verbs": [verb], "apiGroups": [""], "resources": ["pods"]})
+    }
+
+    #[test]
+    fn what_is_missing_is_added_and_nothing_else() {
+        let default = object(
+            json!({"labels": {"l": "1"}, "annotations": {AUTOUPDATE: "true"}}),
+            json!({"rules": [rule("get"), rule("list")]}),
+        );
+        let with = |rules: Value| object(known(), json!({ "rules": rules }));
+        let table = [
+            (with(json!([rule("get"), rule("list")])), Step::Keep),
+            (with(json!([rule("*")])), Step::Keep),
+            (with(json!([rule("list"), rule("delete"), rule("get")])), Step::Keep),
+            (
+                with(json!([rule("delete"), rule("list")])),
+                Step::Update(with(json!([rule("delete"), rule("list"), rule("get")]))),
+            ),
+            (with(Value::Null), Step::Update(with(json!([rule("get"), rule("list")])))),
+        ];
+        for (existing, expected) in table {
+            assert_eq!(step(&default, Some(&existing)), expected, "{existing}");
+        }
+        assert_eq!(step(&default, None), Step::Create);
+    }
+
+    #[test]
+    fn metadata_is_completed() {
+        let default = object(known(), json!({ "rules": [] }));
+        let mut existing = object(json!({"labels": {"l": "2", "m": "3"}}), json!({ "rules": [] }));
+        let Step::Update(object) = step(&default, Some(&existing)) else { panic!("no update") };
+        assert_eq!(object["metadata"]["labels"], json!({"l": "2", "m": "3"}), "values stay");
+        assert_eq!(object["metadata"]["annotations"], json!({AUTOUPDATE: "true"}));
+        existing["metadata"]["annotations"] = json!({AUTOUPDATE: "false"});
+        assert_eq!(step(&default, Some(&existing)), Step::Keep, "it was to be left alone");
+    }
+
+    #[test]
+    fn bindings() {
+        let user = |name: &str| json!({"kind": "User", "apiGroup": "g", "name": name});
+        let binding = |role: &str, subjects: Value| {
+            object(known(), json!({"roleRef": {"name": role}, "subjects": subjects}))
+        };
+        let default = binding("r", json!([user("a")]));
+        let table = [
+            (binding("r", json!([user("b"), user("a")])), Step::Keep),
+            (
+                binding("r", json!([user("b")])),
+                Step::Update(binding("r", json!([user("b"), user("a")]))),
+            ),
+            (binding("r", Value::Null), Step::Update(binding("r", json!([user("a")])))),
+            (binding("other", json!([user("a")])), Step::Replace { uid: "u".into() }),
+        ];
+        for (existing, expected) in table {
+            assert_eq!(step(&default, Some(&existing)), expected, "{existing}");
+        }
+        let mut left_alone = binding("other", json!([]));
+        left_alone["metadata"]["annotations"] = json!({AUTOUPDATE: "false"});
+        assert_eq!(step(&default, Some(&left_alone)), Step::Keep);
+        // A binding of nobody has no list of subjects when it is stored.
+        let nobody = object(known(), json!({"roleRef": {"name": "r"}}));
+        assert_eq!(step(&binding("r", json!([])), Some(&nobody)), Step::Keep);
+    }
+
+    #[test]
+    fn of_an_aggregated_role_only_the_selectors_matter() {
+        let role = |selectors: Value, rules: Value| {
+            let aggregation = json!({ "clusterRoleSelectors": selectors });
+            object(known(), json!({"aggregationRule": aggregation, "rules": rules}))
+        };
+        let (ours, theirs) =
+            (json!({"matchLabels": {"a": "1"}}), json!({"matchLabels": {"b": "1"}}));
+        let default = role(json!([ours]), Value::Null);
+        let rules = json!([rule("get")]);
+        let table = [
+            (role(json!([theirs, ours]), rules.clone()), Step::Keep),
+            (
+                role(json!([theirs]), rules.clone()),
+                Step::Update(role(json!([theirs, ours]), rules.clone())),
+            ),
+            (
+                object(known(), json!({ "rules": rules })),
+                Step::Update(role(json!([ours]), rules.clone())),
+            ),
+        ];
+        for (existing, expected) in table {
+            assert_eq!(step(&default, Some(&existing)), expected, "{existing}");
+        }
+    }
+}

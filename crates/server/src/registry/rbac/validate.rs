@@ -1,0 +1,154 @@
+//! The rules of roles and bindings.
+
+use serde_json::{Value, json};
+use windlass_api::field::{Errors, Path};
+use windlass_api::names::{dns1123_subdomain, path_segment_rule};
+use windlass_api::selector::labels::{Selector, validate_label_selector};
+
+use super::super::parts::{count, given, list, text};
+use super::GROUP;
+use super::Scope;
+
+/// The rules of a role.
+pub fn role(object: &Value, errors: &mut Errors) {
+    for (i, rule) in list(object, "/rules").iter().enumerate() {
+        policy_rule(rule, Scope::Namespaced, &Path::new("rules").index(i), errors);
+    }
+}
+
+/// The rules of a cluster role.
+pub fn cluster_role(object: &Value, errors: &mut Errors) {
+    for (i, rule) in list(object, "/rules").iter().enumerate() {
+        policy_rule(rule, Scope::Cluster, &Path::new("rules").index(i), errors);
+    }
+    if given(object, "/aggregationRule").is_none() {
+        return;
+    }
+    let path = Path::new("aggregationRule").child("clusterRoleSelectors");
+    let selectors = list(object, "/aggregationRule/clusterRoleSelectors");
+    if selectors.is_empty() {
+        errors.required(
+            &path,
+            "at least one clusterRoleSelector required if aggregationRule is non-nil",
+        );
+    }
+    for (i, selector) in selectors.iter().enumerate() {
+        let path = path.index(i);
+        validate_label_selector(&path, selector, errors);
+        if Selector::from_object(selector).is_err() {
+            // What Kubernetes shows here is the selector that it could not make.
+            errors.invalid_str(&path, "null", "invalid label selector.");
+        }
+    }
+}
+
+/// The rules of a role binding.
+pub fn role_binding(object: &Value, errors: &mut Errors) {
+    binding(object, Scope::Namespaced, &["Role", "ClusterRole"], errors);
+}
+
+/// The rules of a cluster role binding.
+pub fn cluster_role_binding(object: &Value, errors: &mut Errors) {
+    binding(object, Scope::Cluster, &["ClusterRole"], errors);
+}
+
+/// The rule that a binding keeps its role: who may give one role may not give any.
+pub fn same_role(new: &Value, old: &Value, errors: &mut Errors) {
+    let of = |object, field: &str| text(object, &format!("/roleRef/{field}")).to_owned();
+    let fields = ["apiGroup", "kind", "name"];
+    if fields.iter().any(|field| of(new, field) != of(old, field)) {
+        let shown = json!({
+            "APIGroup": of(new, "apiGroup"),
+            "Kind": of(new, "kind"),
+            "Name": of(new, "name"),
+        });
+        errors.invalid(&Path::new("roleRef"), &shown, "cannot change roleRef");
+    }
+}
+
+fn policy_rule(rule: &Value, scope: Scope, path: &Path, errors: &mut Errors) {
+    let has = |field: &str| count(rule, &format!("/{field}")) > 0;
+    if !has("verbs") {
+        errors.required(&path.child("verbs"), "verbs must contain at least one value");
+    }
+    if has("nonResourceURLs") {
+        let (path, urls) = (path.child("nonResourceURLs"), &rule["nonResourceURLs"]);
+        if scope == Scope::Namespaced {
+            errors.invalid(&path, urls, "namespaced rules cannot apply to non-resource URLs");
+        }
+        if has("apiGroups") || has("resources") || has("resourceNames") {
+            errors.invalid(
+                &path,
+                urls,
+                "rules cannot apply to both regular resources and non-resource URLs",
+            );
+        }
+        return;
+    }
+    if !has("apiGroups") {
+        let detail = "resource rules must supply at least one api group";
+        errors.required(&path.child("apiGroups"), detail);
+    }
+    if !has("resources") {
+        let detail = "resource rules must supply at least one resource";
+        errors.required(&path.child("resources"), detail);
+    }
+}
+
+fn binding(object: &Value, scope: Scope, kinds: &[&str], errors: &mut Errors) {
+    let path = Path::new("roleRef");
+    let group = text(object, "/roleRef/apiGroup");
+    if group != GROUP {
+        errors.not_supported(&path.child("apiGroup"), group, &[GROUP]);
+    }
+    let kind = text(object, "/roleRef/kind");
+    if !kinds.contains(&kind) {
+        errors.not_supported(&path.child("kind"), kind, kinds);
+    }
+    let name = text(object, "/roleRef/name");
+    if name.is_empty() {
+        errors.required(&path.child("name"), "");
+    }
+    for message in path_segment_rule(name, false) {
+        errors.invalid_str(&path.child("name"), name, &message);
+    }
+    for (i, each) in list(object, "/subjects").iter().enumerate() {
+        subject(each, scope, &Path::new("subjects").index(i), errors);
+    }
+}
+
+fn subject(subject: &Value, scope: Scope, path: &Path, errors: &mut Errors) {
+    let (at_name, name) = (path.child("name"), text(subject, "/name"));
+    let (at_group, group) = (path.child("apiGroup"), text(subject, "/apiGroup"));
+    if name.is_empty() {
+        errors.required(&at_name, "");
+    }
+    match text(subject, "/kind") {
+        "ServiceAccount" => {
+            if !name.is_empty() {
+                for message in dns1123_subdomain(name) {
+                    errors.invalid_str(&at_name, name, &message);
+                }
+            }
+            if !group.is_empty() {
+                errors.not_supported(&at_group, group, &[""]);
+            }
+            // In a namespace an account without one is of the binding's own.
+            if scope == Scope::Cluster && text(subject, "/namespace").is_empty() {
+                errors.required(&path.child("namespace"), "");
+            }
+        }
+        "User" | "Group" => {
+            if group != GROUP {
+                errors.not_supported(&at_group, group, &[GROUP]);
+            }
+        }
+        other => {
+            let kinds = &["ServiceAccount", "User", "Group"];
+            errors.not_supported(&path.child("kind"), other, kinds);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
