@@ -37,9 +37,7 @@ pub fn admit(call: &Call<'_>, operation: Operation<'_>, object: &Value) -> Resul
         may_request: &|audience| may_request(call, audience),
     };
     written.check().map_err(|refusal| match refusal {
-        Refusal::Forbidden(why) => {
-            Error::Forbidden(call.subject(about(written.name, object)), why)
-        }
+        Refusal::Forbidden(why) => Error::Forbidden(call.subject(about(written.name, object)), why),
         Refusal::NotFound(kind, name) => Error::NotFound(Subject::new("", kind, &name)),
     })
 }
@@ -58,13 +56,7 @@ fn about<'a>(name: &'a str, object: &'a Value) -> &'a str {
     }
 }
 
-fn find(
-    call: &Call<'_>,
-    group: &str,
-    plural: &str,
-    namespace: &str,
-    name: &str,
-) -> Option<Value> {
+fn find(call: &Call<'_>, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Value> {
     let (kind, _) = call.server.registry.by_path(group, "v1", plural)?;
     let cache = call.server.caches.of(kind)?;
     let found = match kind.scope {

@@ -174,9 +174,11 @@ impl NodeAuthorizer {
                 "can only list/watch/deletecollection resourceslices with nodeName field selector"
                     .into(),
             ),
-            _ => Err("only the following verbs are allowed for a ResourceSlice: get, watch, list, \
+            _ => {
+                Err("only the following verbs are allowed for a ResourceSlice: get, watch, list, \
                       create, update, patch, delete, deletecollection"
-                .into()),
+                    .into())
+            }
         }
     }
 
@@ -208,9 +210,10 @@ impl NodeAuthorizer {
             "create" => Ok(()),
             "get" => is_placed(self.certificate_requests.as_ref(), node, of),
             "list" | "watch" if selects(of, node) => Ok(()),
-            "list" | "watch" => Err(
-                "can only list/watch podcertificaterequests with nodeName field selector".into(),
-            ),
+            "list" | "watch" => {
+                Err("can only list/watch podcertificaterequests with nodeName field selector"
+                    .into())
+            }
             _ => Err(format!("nodes may not {verb} podcertificaterequests").into()),
         }
     }

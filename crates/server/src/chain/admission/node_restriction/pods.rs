@@ -26,9 +26,9 @@ fn main(written: &Written<'_>) -> Verdict {
     match written.operation {
         Operation::Create => create(written, &node),
         Operation::Delete if is_here(written, written.object) => Ok(()),
-        Operation::Delete => forbidden(format!(
-            "node {node} can only delete pods with spec.nodeName set to itself"
-        )),
+        Operation::Delete => {
+            forbidden(format!("node {node} can only delete pods with spec.nodeName set to itself"))
+        }
         Operation::Update(_) => forbidden(format!(
             "unexpected operation {}, node {node} can only create and delete mirror pods",
             quote(written.operation_name())
