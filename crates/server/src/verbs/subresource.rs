@@ -27,8 +27,8 @@ pub async fn create(
     let draft = decode::object(call, expected, body, options.field_validation)?;
     match kind {
         "TokenRequest" => token::request(call, draft.value, &options),
-        "Eviction" => eviction::evict(call, &draft.value, &options).await,
-        "Binding" => binding::bind(call, &draft.value, &options).await,
+        "Eviction" => eviction::evict(call, draft.value, &options).await,
+        "Binding" => binding::bind(call, draft.value, &options).await,
         _ => Err(Error::MethodNotAllowed),
     }
 }

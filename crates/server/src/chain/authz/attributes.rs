@@ -58,7 +58,8 @@ impl<'a> Attributes<'a> {
                 subresource: &path.subresource,
                 namespace: &path.namespace,
                 name: &path.name,
-                fields,
+                // The old watch paths do not heed selectors in all their forms.
+                fields: if path.watch_path { None } else { fields },
             }),
         };
         Attributes { user, verb: info.verb, target }

@@ -1,26 +1,318 @@
 //! What nodes may do: what the pods on them need, and nothing else.
+//!
+//! A node is who is called `system:node:<name>` and is in the group `system:nodes`. It may read what a
+//! pod on it refers to ([`graph`]), its own objects, and what all nodes may read ([`rules`]). It is
+//! never told no here, only that this authorizer has nothing to say for it; why becomes part of
+//! the refusal.
 
+mod current;
+mod graph;
+pub mod references;
+mod rules;
+
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use windlass_api::field::quote;
+
 use super::Decision;
-use super::attributes::Attributes;
-use crate::cache::Caches;
+use super::attributes::{Attributes, Resource, Target};
+use crate::cache::{Caches, KindCache};
 use crate::features::Features;
+use crate::object::Object;
 use crate::registry::Registry;
+use crate::user::User;
+use current::Current;
+use graph::What;
+
+const PREFIX: &str = "system:node:";
+const GROUP: &str = "system:nodes";
+
+/// The namespace of the leases that nodes renew.
+pub const LEASES: &str = "kube-node-lease";
+
+/// The name of the node that `user` is; empty if it does not say which.
+pub fn identity(user: &User) -> Option<&str> {
+    let name = user.name.strip_prefix(PREFIX)?;
+    user.is_in(GROUP).then_some(name)
+}
 
 /// Decides requests of nodes.
-pub struct NodeAuthorizer {}
+pub struct NodeAuthorizer {
+    graph: Arc<Current>,
+    pods: Option<Placed>,
+    slices: Option<Placed>,
+    certificate_requests: Option<Placed>,
+    features: Features,
+}
+
+/// Yes, or why not.
+type Verdict = Result<(), Cow<'static, str>>;
 
 impl NodeAuthorizer {
     /// Decides by the pods in `caches`.
     pub fn new(caches: &Arc<Caches>, registry: &Registry, features: Features) -> NodeAuthorizer {
-        let _ = (caches, registry, features);
-        NodeAuthorizer {}
+        let placed = |group, plural| Placed::find(caches, registry, group, plural);
+        let volumes = registry.by_path("", "v1", "persistentvolumes");
+        let volumes = volumes.and_then(|(kind, _)| caches.of(kind)).cloned();
+        let pods = placed("", "pods");
+        let graph = Arc::new(Current::new(pods.clone(), volumes));
+        Current::keep_warm(&graph);
+        NodeAuthorizer {
+            graph,
+            pods,
+            slices: placed("resource.k8s.io", "resourceslices"),
+            certificate_requests: placed("certificates.k8s.io", "podcertificaterequests"),
+            features,
+        }
     }
 
     /// Whether a node may; no opinion on anybody else.
     pub fn decide(&self, asked: &Attributes<'_>) -> Decision {
-        let _ = asked;
-        Decision::NoOpinion(String::new())
+        let Some(node) = identity(asked.user) else { return Decision::NoOpinion(String::new()) };
+        if node.is_empty() {
+            let why = format!("unknown node for user {}", quote(&asked.user.name));
+            return Decision::NoOpinion(why);
+        }
+        let verdict = match &asked.target {
+            Target::Resource(resource) => self.resource(node, asked.verb, resource),
+            Target::Path(_) => Err("".into()),
+        };
+        match verdict {
+            Ok(()) => Decision::Allow(String::new()),
+            Err(why) => Decision::NoOpinion(why.into_owned()),
+        }
+    }
+
+    fn resource(&self, node: &str, verb: &str, of: &Resource<'_>) -> Verdict {
+        match (of.group, of.resource) {
+            ("", "secrets") => self.read_named(node, verb, What::Secret, of),
+            ("", "configmaps") => self.read_named(node, verb, What::ConfigMap, of),
+            ("", "persistentvolumeclaims") if of.subresource == "status" => match verb {
+                "update" | "patch" => self.related(node, What::Claim, of),
+                _ => Err("can only get/update/patch this type".into()),
+            },
+            ("", "persistentvolumeclaims") => self.get(node, verb, What::Claim, of),
+            ("", "persistentvolumes") => self.get(node, verb, What::Volume, of),
+            ("resource.k8s.io", "resourceclaims") => self.get(node, verb, What::DeviceClaim, of),
+            // Attachments are not kept here, so no node is related to one.
+            ("storage.k8s.io", "volumeattachments") => self.get(node, verb, What::Attachment, of),
+            ("", "serviceaccounts") => self.account(node, verb, of),
+            ("coordination.k8s.io", "leases") => lease(node, verb, of),
+            ("storage.k8s.io", "csinodes") => csi_node(node, verb, of),
+            ("resource.k8s.io", "resourceslices") => self.slice(node, verb, of),
+            ("", "nodes") => own_node(node, verb, of),
+            ("", "pods") => self.pod(node, verb, of),
+            ("certificates.k8s.io", "podcertificaterequests")
+                if self.features.pod_certificate_request =>
+            {
+                self.certificate_request(node, verb, of)
+            }
+            _ if rules::allow(verb, of, self.features) => Ok(()),
+            _ => Err("".into()),
+        }
+    }
+
+    /// A single object, under its name or selected by it.
+    fn read_named(&self, node: &str, verb: &str, what: What, of: &Resource<'_>) -> Verdict {
+        if !matches!(verb, "get" | "list" | "watch") {
+            return Err("can only read resources of this type".into());
+        }
+        if !of.subresource.is_empty() {
+            return Err("cannot read subresource".into());
+        }
+        if of.namespace.is_empty() {
+            return Err("can only read namespaced object of this type".into());
+        }
+        self.related(node, what, of)
+    }
+
+    fn get(&self, node: &str, verb: &str, what: What, of: &Resource<'_>) -> Verdict {
+        if verb != "get" {
+            return Err("can only get individual resources of this type".into());
+        }
+        if !of.subresource.is_empty() {
+            return Err("cannot get subresource".into());
+        }
+        self.related(node, what, of)
+    }
+
+    fn related(&self, node: &str, what: What, of: &Resource<'_>) -> Verdict {
+        if of.name.is_empty() {
+            return Err("No Object name found".into());
+        }
+        if self.graph.reaches(what, of.namespace, of.name, node) {
+            Ok(())
+        } else {
+            Err(unrelated(node))
+        }
+    }
+
+    fn account(&self, node: &str, verb: &str, of: &Resource<'_>) -> Verdict {
+        if verb == "get" && of.subresource.is_empty() {
+            return self.read_named(node, verb, What::Account, of);
+        }
+        if verb != "create" || of.name.is_empty() {
+            return Err("can only create tokens for individual service accounts".into());
+        }
+        if of.subresource != "token" {
+            return Err("can only create token subresource of serviceaccount".into());
+        }
+        self.related(node, What::Account, of)
+    }
+
+    fn slice(&self, node: &str, verb: &str, of: &Resource<'_>) -> Verdict {
+        if !of.subresource.is_empty() {
+            return Err("cannot authorize ResourceSlice subresources".into());
+        }
+        match verb {
+            // Admission sees which node the new slice is of.
+            "create" => Ok(()),
+            "get" | "update" | "patch" | "delete" => is_placed(self.slices.as_ref(), node, of),
+            "watch" | "list" | "deletecollection" if selects(of, node) => Ok(()),
+            "watch" | "list" | "deletecollection" => Err(
+                "can only list/watch/deletecollection resourceslices with nodeName field selector"
+                    .into(),
+            ),
+            _ => {
+                Err("only the following verbs are allowed for a ResourceSlice: get, watch, list, \
+                      create, update, patch, delete, deletecollection"
+                    .into())
+            }
+        }
+    }
+
+    fn pod(&self, node: &str, verb: &str, of: &Resource<'_>) -> Verdict {
+        match (of.subresource, verb) {
+            ("", "get") => is_placed(self.pods.as_ref(), node, of),
+            ("", "list" | "watch") if selects(of, node) => Ok(()),
+            ("", "list" | "watch") if !of.name.is_empty() => {
+                is_placed(self.pods.as_ref(), node, of)
+            }
+            ("", "list" | "watch") => {
+                Err("can only list/watch pods with spec.nodeName field selector".into())
+            }
+            // Admission limits them to mirror pods, and to pods on the node.
+            ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
+                Ok(())
+            }
+            _ => Err("".into()),
+        }
+    }
+
+    fn certificate_request(&self, node: &str, verb: &str, of: &Resource<'_>) -> Verdict {
+        if !of.subresource.is_empty() {
+            let why = "nodes may not access the status subresource of PodCertificateRequests";
+            return Err(why.into());
+        }
+        match verb {
+            // Admission checks whom the request is for.
+            "create" => Ok(()),
+            "get" => is_placed(self.certificate_requests.as_ref(), node, of),
+            "list" | "watch" if selects(of, node) => Ok(()),
+            "list" | "watch" => {
+                Err("can only list/watch podcertificaterequests with nodeName field selector"
+                    .into())
+            }
+            _ => Err(format!("nodes may not {verb} podcertificaterequests").into()),
+        }
     }
 }
+
+/// A kind whose objects say which node they belong to.
+#[derive(Clone)]
+struct Placed {
+    cache: Arc<KindCache>,
+    /// Where `spec.nodeName` stands among the selectable fields.
+    field: usize,
+}
+
+impl Placed {
+    fn find(caches: &Caches, registry: &Registry, group: &str, plural: &str) -> Option<Placed> {
+        let (kind, _) = registry.by_path(group, "v1", plural)?;
+        let field = kind.selectable.iter().position(|s| s.label == NODE_NAME)?;
+        Some(Placed { cache: caches.of(kind)?.clone(), field })
+    }
+
+    fn node<'a>(&self, object: &'a Object) -> &'a str {
+        object.fields.get(self.field).map_or("", |name| name)
+    }
+}
+
+const NODE_NAME: &str = "spec.nodeName";
+
+/// Whether the object that is asked for belongs to the node.
+fn is_placed(kind: Option<&Placed>, node: &str, of: &Resource<'_>) -> Verdict {
+    if of.name.is_empty() {
+        return Err("No Object name found".into());
+    }
+    let found = kind.and_then(|kind| {
+        let object = match of.namespace {
+            "" => kind.cache.get(of.name),
+            namespace => kind.cache.get(&format!("{namespace}/{}", of.name)),
+        };
+        // A slash in what was asked for must not lead to another object.
+        let object = object.filter(|o| o.namespace() == of.namespace && o.name() == of.name)?;
+        (kind.node(&object) == node).then_some(())
+    });
+    found.ok_or_else(|| unrelated(node))
+}
+
+/// Whether the selector lets through objects of the node only.
+fn selects(of: &Resource<'_>, node: &str) -> bool {
+    let requirements = of.fields.map(|fields| fields.requirements()).unwrap_or_default();
+    requirements.iter().any(|r| r.equal && r.field == NODE_NAME && r.value == node)
+}
+
+fn unrelated(node: &str) -> Cow<'static, str> {
+    format!("no relationship found between node '{node}' and this object").into()
+}
+
+fn lease(node: &str, verb: &str, of: &Resource<'_>) -> Verdict {
+    if !matches!(verb, "get" | "create" | "update" | "patch" | "delete") {
+        return Err("can only get, create, update, patch, or delete a node lease".into());
+    }
+    if of.namespace != LEASES {
+        let shown = quote(LEASES);
+        return Err(format!("can only access leases in the {shown} system namespace").into());
+    }
+    // The name of a new object is not known yet; admission sees it.
+    if verb != "create" && of.name != node {
+        let why = "can only access node lease with the same name as the requesting node";
+        return Err(why.into());
+    }
+    Ok(())
+}
+
+fn csi_node(node: &str, verb: &str, of: &Resource<'_>) -> Verdict {
+    if !matches!(verb, "get" | "create" | "update" | "patch" | "delete") {
+        return Err("can only get, create, update, patch, or delete a CSINode".into());
+    }
+    if !of.subresource.is_empty() {
+        return Err("cannot authorize CSINode subresources".into());
+    }
+    if verb != "create" && of.name != node {
+        return Err("can only access CSINode with the same name as the requesting node".into());
+    }
+    Ok(())
+}
+
+fn own_node(node: &str, verb: &str, of: &Resource<'_>) -> Verdict {
+    match (of.subresource, verb) {
+        // Admission limits these to the node's own object.
+        ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Ok(()),
+        // By name and not by what is there: a node looks for itself before it registers.
+        ("", "get" | "list" | "watch") if of.name == node => Ok(()),
+        ("", "get" | "list" | "watch") if of.name.is_empty() => {
+            Err(format!("node '{node}' cannot read all nodes, only its own Node object").into())
+        }
+        ("", "get" | "list" | "watch") => {
+            let name = of.name;
+            Err(format!("node '{node}' cannot read '{name}', only its own Node object").into())
+        }
+        _ => Err("".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use windlass_api::field::{Errors, Path};
 
 use super::success;
+use crate::chain::admission::{self, Operation};
 use crate::error::{Error, Subject};
 use crate::limits;
 use crate::request::options::WriteOptions;
@@ -13,9 +14,10 @@ use crate::verbs::{Call, get, update};
 /// Gives the pod of the path to the node that the binding names.
 pub async fn bind(
     call: &Call<'_>,
-    binding: &Value,
+    mut binding: Value,
     options: &WriteOptions,
 ) -> Result<(StatusCode, Value), Error> {
+    admission::mutate(call, Operation::Create, &mut binding)?;
     let node = binding["target"]["name"].as_str().unwrap_or_default();
     if node.is_empty() {
         let mut errors = Errors::new();

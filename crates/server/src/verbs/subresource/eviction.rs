@@ -4,7 +4,9 @@ use http::StatusCode;
 use serde_json::Value;
 
 use super::success;
+use crate::chain::admission::{self, Operation};
 use crate::error::Error;
+use crate::request::info::ResourcePath;
 use crate::request::options::{DeleteOptions, WriteOptions};
 use crate::verbs::Call;
 use crate::verbs::delete::{self, Deleted};
@@ -12,12 +14,16 @@ use crate::verbs::delete::{self, Deleted};
 /// Deletes the pod of the path as the eviction asks.
 pub async fn evict(
     call: &Call<'_>,
-    eviction: &Value,
+    mut eviction: Value,
     options: &WriteOptions,
 ) -> Result<(StatusCode, Value), Error> {
+    admission::mutate(call, Operation::Create, &mut eviction)?;
     let mut delete = DeleteOptions::from_value(&eviction["deleteOptions"])?;
     delete.dry_run |= options.dry_run;
-    match delete::delete_one(call, &delete).await? {
+    // What follows is a deletion of the pod, by rules for deletions, on what is stored by then.
+    let path = ResourcePath { subresource: String::new(), ..call.path.clone() };
+    let deletion = Call { path: &path, ..*call };
+    match delete::delete_one(&deletion, &delete).await? {
         Deleted::Gone(_) | Deleted::Going(_) => Ok((StatusCode::CREATED, success())),
     }
 }

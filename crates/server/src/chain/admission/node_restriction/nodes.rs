@@ -1,0 +1,105 @@
+//! A node changes its own Node only, and nothing in it that steers pods.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use windlass_api::field::quote;
+use windlass_api::meta::Meta;
+
+use super::{Operation, Verdict, Written, forbidden};
+use crate::registry::parts::{given, list};
+
+/// Checks a write to a Node or to its status.
+pub fn check(written: &Written<'_>) -> Verdict {
+    let node = written.quoted();
+    if written.name != written.node {
+        let other = quote(written.name);
+        return forbidden(format!("node {node} is not allowed to modify node {other}"));
+    }
+    match written.operation {
+        Operation::Create => create(&node, written.object),
+        Operation::Update(old) => update(&node, written.object, old),
+        Operation::Delete => Ok(()),
+    }
+}
+
+fn create(node: &str, new: &Value) -> Verdict {
+    if given(new, CONFIG_SOURCE).is_some() {
+        // The words are Kubernetes' own.
+        return forbidden(format!(
+            "node {node} is not allowed to create pods with a non-nil configSource"
+        ));
+    }
+    let labels = forbidden_labels(new, &Value::Null);
+    if !labels.is_empty() {
+        return forbidden(format!(
+            "node {node} is not allowed to set the following labels: {labels}"
+        ));
+    }
+    Ok(())
+}
+
+fn update(node: &str, new: &Value, old: &Value) -> Verdict {
+    if given(new, CONFIG_SOURCE).is_some_and(|source| Some(source) != given(old, CONFIG_SOURCE)) {
+        return forbidden(format!(
+            "node {node} is not allowed to update configSource to a new non-nil configSource"
+        ));
+    }
+    // Without its taints, a node would get pods that are not meant for it.
+    if list(new, "/spec/taints") != list(old, "/spec/taints") {
+        return forbidden(format!("node {node} is not allowed to modify taints"));
+    }
+    // With an owner that is gone it would be deleted, and come back without its taints.
+    if list(new, OWNERS) != list(old, OWNERS) {
+        return forbidden(format!("node {node} is not allowed to modify ownerReferences"));
+    }
+    let labels = forbidden_labels(new, old);
+    if !labels.is_empty() {
+        return forbidden(format!("is not allowed to modify labels: {labels}"));
+    }
+    Ok(())
+}
+
+const CONFIG_SOURCE: &str = "/spec/configSource";
+const OWNERS: &str = "/metadata/ownerReferences";
+
+/// The labels that differ and that a node may not set, change or take away.
+fn forbidden_labels(new: &Value, old: &Value) -> String {
+    let labels: [BTreeSet<(&str, &str)>; 2] = [new, old].map(|o| Meta::of(o).labels().collect());
+    let changed = labels[0].symmetric_difference(&labels[1]).map(|(key, _)| *key);
+    let bad: BTreeSet<&str> = changed.filter(|key| !may_set(key)).collect();
+    bad.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+fn may_set(key: &str) -> bool {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    if is_within(domain, "node-restriction.kubernetes.io") {
+        return false;
+    }
+    let reserved = is_within(domain, "kubernetes.io") || is_within(domain, "k8s.io");
+    !reserved
+        || KUBELET_LABELS.contains(&key)
+        || KUBELET_DOMAINS.iter().any(|own| is_within(domain, own))
+}
+
+fn is_within(domain: &str, zone: &str) -> bool {
+    domain.strip_suffix(zone).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
+/// Labels of Kubernetes' own that kubelets set.
+const KUBELET_LABELS: &[&str] = &[
+    "beta.kubernetes.io/arch",
+    "beta.kubernetes.io/instance-type",
+    "beta.kubernetes.io/os",
+    "failure-domain.beta.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "kubernetes.io/arch",
+    "kubernetes.io/hostname",
+    "kubernetes.io/os",
+    "node.kubernetes.io/instance-type",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+];
+
+/// Domains of which kubelets may set all labels.
+const KUBELET_DOMAINS: &[&str] = &["kubelet.kubernetes.io", "node.kubernetes.io"];

@@ -1,0 +1,251 @@
+//! A node makes images of the pods that it runs by itself, and reports on and ends the pods on it.
+
+use serde_json::Value;
+use windlass_api::field::quote;
+use windlass_api::meta::Meta;
+
+use super::{Operation, Refusal, Verdict, Written, forbidden};
+use crate::chain::authz::node::references::{self, MIRROR};
+use crate::registry::parts::{count, given, list, text};
+
+/// Checks a write to a pod or to a part of it.
+pub fn check(written: &Written<'_>) -> Verdict {
+    match written.subresource {
+        "" => main(written),
+        "status" => status(written),
+        "eviction" => eviction(written),
+        other => forbidden(format!(
+            "unexpected pod subresource {}, only 'status' and 'eviction' are allowed",
+            quote(other)
+        )),
+    }
+}
+
+fn main(written: &Written<'_>) -> Verdict {
+    let node = written.quoted();
+    match written.operation {
+        Operation::Create => create(written, &node),
+        Operation::Delete if is_here(written, written.object) => Ok(()),
+        Operation::Delete => {
+            forbidden(format!("node {node} can only delete pods with spec.nodeName set to itself"))
+        }
+        Operation::Update(_) => forbidden(format!(
+            "unexpected operation {}, node {node} can only create and delete mirror pods",
+            quote(written.operation_name())
+        )),
+    }
+}
+
+fn is_here(written: &Written<'_>, pod: &Value) -> bool {
+    text(pod, "/spec/nodeName") == written.node
+}
+
+fn create(written: &Written<'_>, node: &str) -> Verdict {
+    let pod = written.object;
+    if !references::is_mirror(pod) {
+        return forbidden(format!(
+            "pod does not have {} annotation, node {node} can only create mirror pods",
+            quote(MIRROR)
+        ));
+    }
+    if !is_here(written, pod) {
+        return forbidden(format!(
+            "node {node} can only create pods with spec.nodeName set to itself"
+        ));
+    }
+    owner(written, node)?;
+    // A pod must not lead its node to anything, and this one is the node's own work.
+    match referenced(pod) {
+        Ok(None) => Ok(()),
+        Ok(Some(what)) => {
+            forbidden(format!("node {node} can not create pods that reference {what}"))
+        }
+        Err(why) => forbidden(why),
+    }
+}
+
+/// A mirror pod goes with its node, so it must belong to it.
+fn owner(written: &Written<'_>, node: &str) -> Verdict {
+    let mut owners = Meta::of(written.object).owner_references();
+    let Some(owner) = owners.next() else {
+        return forbidden(format!(
+            "node {node} can only create pods with an owner reference set to itself"
+        ));
+    };
+    if owners.next().is_some() {
+        return forbidden(format!(
+            "node {node} can only create pods with a single owner reference set to itself"
+        ));
+    }
+    if (owner.api_version, owner.kind, owner.name) != ("v1", "Node", written.node) {
+        return forbidden(format!(
+            "node {node} can only create pods with an owner reference set to itself"
+        ));
+    }
+    if owner.controller != Some(true) {
+        return forbidden(format!(
+            "node {node} can only create pods with a controller owner reference set to itself"
+        ));
+    }
+    if owner.block_owner_deletion == Some(true) {
+        return forbidden(format!(
+            "node {node} must not set blockOwnerDeletion on an owner reference"
+        ));
+    }
+    let Some(found) = (written.find)("", "nodes", "", written.node) else {
+        return Err(Refusal::NotFound("node", written.node.to_owned()));
+    };
+    let (asked, there) = (owner.uid, Meta::of(&found).uid());
+    if asked != there {
+        let name = written.node;
+        return forbidden(format!("node {name} UID mismatch: expected {asked} got {there}"));
+    }
+    Ok(())
+}
+
+/// The first thing that a pod refers to, in Kubernetes' order; a volume of an unknown sort is an error.
+fn referenced(pod: &Value) -> Result<Option<&'static str>, String> {
+    if !text(pod, "/spec/serviceAccountName").is_empty() {
+        return Ok(Some("serviceaccounts"));
+    }
+    if !references::secrets(pod).is_empty() {
+        return Ok(Some("secrets"));
+    }
+    if !references::config_maps(pod).is_empty() {
+        return Ok(Some("configmaps"));
+    }
+    if count(pod, "/spec/resourceClaims") > 0 {
+        return Ok(Some("resourceclaims"));
+    }
+    for volume in list(pod, "/spec/volumes") {
+        if let Some(what) = referenced_by_volume(volume)? {
+            return Ok(Some(what));
+        }
+    }
+    Ok(None)
+}
+
+fn referenced_by_volume(volume: &Value) -> Result<Option<&'static str>, String> {
+    let sort = |sort: &str| given(volume, &format!("/{sort}")).is_some();
+    if let Some((_, what)) = REFERRING.iter().find(|(s, _)| sort(s)) {
+        return Ok(Some(what));
+    }
+    if sort("projected") {
+        for source in references::sources(volume) {
+            let part = |part: &str| given(source, &format!("/{part}")).is_some();
+            if let Some((_, what)) = REFERRING_SOURCES.iter().find(|(s, _)| part(s)) {
+                return Ok(Some(what));
+            }
+            if !part("downwardAPI") {
+                let name = quote(text(volume, "/name"));
+                return Err(format!("unknown source for projected volume {name}"));
+            }
+        }
+        return Ok(None);
+    }
+    if INNOCENT.iter().any(|s| sort(s)) {
+        return Ok(None);
+    }
+    Err(format!("unknown volume type for volume  {}", quote(text(volume, "/name"))))
+}
+
+/// Volumes behind which there is an object.
+const REFERRING: &[(&str, &str)] = &[
+    ("configMap", "configmaps (via configmap volumes)"),
+    ("secret", "secrets (via secret volumes)"),
+    ("csi", "csidrivers (via CSI volumes)"),
+    ("glusterfs", "endpoints (via glusterFS volumes)"),
+    ("persistentVolumeClaim", "persistentvolumeclaims"),
+    ("ephemeral", "persistentvolumeclaims (via ephemeral volumes)"),
+    ("azureFile", "secrets (via azureFile volumes)"),
+];
+
+/// Parts of projected volumes behind which there is an object.
+const REFERRING_SOURCES: &[(&str, &str)] = &[
+    ("configMap", "configmaps (via projected volumes)"),
+    ("secret", "secrets (via projected volumes)"),
+    ("serviceAccountToken", "serviceaccounts (via projected volumes)"),
+    ("clusterTrustBundle", "clustertrustbundles"),
+    ("podCertificate", "podcertificates"),
+];
+
+/// Volumes that need nothing of the API.
+const INNOCENT: &[&str] = &[
+    "awsElasticBlockStore",
+    "azureDisk",
+    "cephfs",
+    "cinder",
+    "downwardAPI",
+    "emptyDir",
+    "fc",
+    "flexVolume",
+    "flocker",
+    "gcePersistentDisk",
+    "gitRepo",
+    "hostPath",
+    "image",
+    "iscsi",
+    "nfs",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "quobyte",
+    "rbd",
+    "scaleIO",
+    "storageos",
+    "vsphereVolume",
+];
+
+fn status(written: &Written<'_>) -> Verdict {
+    let node = written.quoted();
+    let old = match written.operation {
+        Operation::Update(old) => old,
+        Operation::Create | Operation::Delete => return unexpected(written),
+    };
+    let new = written.object;
+    if !is_here(written, old) {
+        return forbidden(format!(
+            "node {node} can only update pod status for pods with spec.nodeName set to itself"
+        ));
+    }
+    if !Meta::of(new).labels().eq(Meta::of(old).labels()) {
+        return forbidden(format!("node {node} cannot update labels through pod status"));
+    }
+    // The claims in the status lead the node to devices.
+    if device_claims(new) != device_claims(old) {
+        return forbidden(format!("node {node} cannot update resource claim statues"));
+    }
+    if given(new, EXTENDED) != given(old, EXTENDED) {
+        return forbidden(format!("node {node} cannot update extended resource claim status"));
+    }
+    Ok(())
+}
+
+const EXTENDED: &str = "/status/extendedResourceClaimStatus";
+
+fn device_claims(pod: &Value) -> Vec<(&str, Option<&str>)> {
+    let statuses = list(pod, "/status/resourceClaimStatuses").iter();
+    statuses
+        .map(|s| (text(s, "/name"), given(s, "/resourceClaimName").and_then(Value::as_str)))
+        .collect()
+}
+
+fn eviction(written: &Written<'_>) -> Verdict {
+    match written.operation {
+        Operation::Create => {}
+        Operation::Update(_) | Operation::Delete => {
+            return forbidden(format!("unexpected operation {}", written.operation_name()));
+        }
+    }
+    let pod = written.pod(written.name)?;
+    if !is_here(written, &pod) {
+        let node = written.node;
+        return forbidden(format!(
+            "node {node} can only evict pods with spec.nodeName set to itself"
+        ));
+    }
+    Ok(())
+}
+
+fn unexpected(written: &Written<'_>) -> Verdict {
+    forbidden(format!("unexpected operation {}", quote(written.operation_name())))
+}

@@ -1,0 +1,185 @@
+//! The graph of pods and volumes, as current as the caches at every request.
+//!
+//! Whoever asks compares what the graph has taken in with what the caches have, and takes in the rest
+//! first. A task does the same whenever something changes, so that there is little left to do.
+
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use super::Placed;
+use super::graph::{Graph, What};
+use crate::cache::{KindCache, Walk};
+use crate::object::Object;
+
+/// How many changes are taken in at a time.
+const BATCH: usize = 1000;
+
+/// The graph and where it comes from.
+pub struct Current {
+    pods: Option<Placed>,
+    volumes: Option<Arc<KindCache>>,
+    state: RwLock<State>,
+}
+
+#[derive(Default)]
+struct State {
+    graph: Graph,
+    /// The revisions up to which pods and volumes are in; `None` before the first look.
+    pods: Option<u64>,
+    volumes: Option<u64>,
+}
+
+impl Current {
+    /// A graph that is empty until somebody asks.
+    pub fn new(pods: Option<Placed>, volumes: Option<Arc<KindCache>>) -> Current {
+        Current { pods, volumes, state: RwLock::default() }
+    }
+
+    /// Whether a pod on `node` leads to the object, by everything that is in the caches now.
+    pub fn reaches(&self, what: What, namespace: &str, name: &str, node: &str) -> bool {
+        let (pods, volumes) = self.newest();
+        let state = self.read();
+        if state.is_at(pods, volumes) {
+            return state.graph.reaches(what, namespace, name, node);
+        }
+        drop(state);
+        let mut state = self.write();
+        self.catch_up(&mut state, pods, volumes);
+        state.graph.reaches(what, namespace, name, node)
+    }
+
+    /// Starts the task that takes in changes as they come, where there is a runtime. It ends with the graph.
+    pub fn keep_warm(this: &Arc<Current>) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        let pods = this.pods.as_ref().map(|pods| pods.cache.subscribe());
+        let volumes = this.volumes.as_ref().map(|volumes| volumes.subscribe());
+        let (Some(pods), Some(volumes)) = (pods, volumes) else { return };
+        runtime.spawn(follow(Arc::downgrade(this), pods, volumes));
+    }
+
+    /// Takes in what the caches have.
+    fn refresh(&self) {
+        let (pods, volumes) = self.newest();
+        if !self.read().is_at(pods, volumes) {
+            self.catch_up(&mut self.write(), pods, volumes);
+        }
+    }
+
+    fn newest(&self) -> (u64, u64) {
+        let pods = self.pods.as_ref().map_or(0, |pods| pods.cache.last());
+        (pods, self.volumes.as_ref().map_or(0, |volumes| volumes.last()))
+    }
+
+    fn catch_up(&self, state: &mut State, pods: u64, volumes: u64) {
+        while let Some(source) = &self.pods
+            && state.pods.is_none_or(|seen| seen < pods)
+        {
+            state.pods = Some(take_in_pods(&mut state.graph, source, state.pods));
+        }
+        while let Some(cache) = &self.volumes
+            && state.volumes.is_none_or(|seen| seen < volumes)
+        {
+            state.volumes = Some(take_in_volumes(&mut state.graph, cache, state.volumes));
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        // A panic in the middle of a change could leave a pod half taken in; see `write`.
+        match self.state.read() {
+            Ok(state) => state,
+            Err(_) => {
+                drop(self.write());
+                self.state.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+            }
+        }
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(|poisoned| {
+            let mut state = poisoned.into_inner();
+            // Nothing is known to be in it: it is made anew.
+            *state = State::default();
+            self.state.clear_poison();
+            state
+        })
+    }
+}
+
+impl State {
+    fn is_at(&self, pods: u64, volumes: u64) -> bool {
+        let reached = |seen: Option<u64>, newest| seen.is_some_and(|seen| seen >= newest);
+        reached(self.pods, pods) && reached(self.volumes, volumes)
+    }
+}
+
+/// Takes in changes after `seen`, or everything; returns up to where it got.
+fn take_in_pods(graph: &mut Graph, source: &Placed, seen: Option<u64>) -> u64 {
+    let changes = seen.and_then(|seen| source.cache.changes(seen, BATCH).ok());
+    let Some((changes, upto)) = changes else {
+        let all = source.cache.snapshot("", None, |_| Walk::Take);
+        graph.clear_pods();
+        for pod in &all.objects {
+            put_pod(graph, source, pod);
+        }
+        return all.revision;
+    };
+    for change in changes {
+        if change.is_delete() {
+            graph.remove_pod(change.object.namespace(), change.object.name());
+        } else {
+            put_pod(graph, source, &change.object);
+        }
+    }
+    upto
+}
+
+fn put_pod(graph: &mut Graph, source: &Placed, pod: &Object) {
+    match source.node(pod) {
+        "" => graph.remove_pod(pod.namespace(), pod.name()),
+        node => graph.put_pod(pod.namespace(), pod.name(), node, &pod.stored_value()),
+    }
+}
+
+/// As [`take_in_pods`], for volumes.
+fn take_in_volumes(graph: &mut Graph, cache: &KindCache, seen: Option<u64>) -> u64 {
+    let changes = seen.and_then(|seen| cache.changes(seen, BATCH).ok());
+    let Some((changes, upto)) = changes else {
+        let all = cache.snapshot("", None, |_| Walk::Take);
+        graph.clear_volumes();
+        for volume in &all.objects {
+            graph.put_volume(volume.name(), &volume.stored_value());
+        }
+        return all.revision;
+    };
+    for change in changes {
+        if change.is_delete() {
+            graph.remove_volume(change.object.name());
+        } else {
+            graph.put_volume(change.object.name(), &change.object.stored_value());
+        }
+    }
+    upto
+}
+
+async fn follow(
+    graph: Weak<Current>,
+    mut pods: watch::Receiver<u64>,
+    mut volumes: watch::Receiver<u64>,
+) {
+    loop {
+        let Some(current) = graph.upgrade() else { return };
+        // The first look reads every pod there is.
+        if tokio::task::spawn_blocking(move || current.refresh()).await.is_err() {
+            tracing::error!("the graph of nodes could not be brought up to date");
+        }
+        let changed = tokio::select! {
+            changed = pods.changed() => changed,
+            changed = volumes.changed() => changed,
+        };
+        if changed.is_err() {
+            return;
+        }
+    }
+}

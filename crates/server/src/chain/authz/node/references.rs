@@ -1,0 +1,132 @@
+//! Which other objects a pod or a volume refers to by name.
+
+use serde_json::Value;
+
+use crate::registry::parts::{given, list, text};
+
+/// Marks the image of a pod that a node runs from a file of its own.
+pub const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Whether the pod is the image of one that its node runs by itself.
+pub fn is_mirror(pod: &Value) -> bool {
+    pod["metadata"]["annotations"].get(MIRROR).is_some()
+}
+
+/// The secrets that a pod refers to itself, not through a volume claim.
+pub fn secrets(pod: &Value) -> Vec<&str> {
+    let mut names: Vec<&str> =
+        list(pod, "/spec/imagePullSecrets").iter().map(|s| text(s, "/name")).collect();
+    for container in containers(pod) {
+        names.extend(list(container, "/envFrom").iter().map(|e| text(e, "/secretRef/name")));
+        let variables = list(container, "/env").iter();
+        names.extend(variables.map(|e| text(e, "/valueFrom/secretKeyRef/name")));
+    }
+    for volume in list(pod, "/spec/volumes") {
+        names.extend(VOLUME_SECRETS.iter().map(|pointer| text(volume, pointer)));
+        names.extend(sources(volume).iter().map(|s| text(s, "/secret/name")));
+    }
+    names.retain(|name| !name.is_empty());
+    names
+}
+
+const VOLUME_SECRETS: &[&str] = &[
+    "/azureFile/secretName",
+    "/cephfs/secretRef/name",
+    "/cinder/secretRef/name",
+    "/csi/nodePublishSecretRef/name",
+    "/flexVolume/secretRef/name",
+    "/iscsi/secretRef/name",
+    "/rbd/secretRef/name",
+    "/scaleIO/secretRef/name",
+    "/secret/secretName",
+    "/storageos/secretRef/name",
+];
+
+/// The config maps that a pod refers to.
+pub fn config_maps(pod: &Value) -> Vec<&str> {
+    let mut names = Vec::new();
+    for container in containers(pod) {
+        names.extend(list(container, "/envFrom").iter().map(|e| text(e, "/configMapRef/name")));
+        let variables = list(container, "/env").iter();
+        names.extend(variables.map(|e| text(e, "/valueFrom/configMapKeyRef/name")));
+    }
+    for volume in list(pod, "/spec/volumes") {
+        names.push(text(volume, "/configMap/name"));
+        names.extend(sources(volume).iter().map(|s| text(s, "/configMap/name")));
+    }
+    names.retain(|name| !name.is_empty());
+    names
+}
+
+/// The volume claim behind one of a pod's volumes, in the pod's namespace.
+pub fn claim(pod: &Value, volume: &Value) -> Option<String> {
+    if given(volume, "/persistentVolumeClaim").is_some() {
+        let name = text(volume, "/persistentVolumeClaim/claimName");
+        return (!name.is_empty()).then(|| name.to_owned());
+    }
+    given(volume, "/ephemeral")?;
+    Some(format!("{}-{}", text(pod, "/metadata/name"), text(volume, "/name")))
+}
+
+/// The claims on devices that were made for a pod or that it names.
+pub fn device_claims(pod: &Value) -> Vec<&str> {
+    let statuses = list(pod, "/status/resourceClaimStatuses");
+    let made = |claim: &Value| {
+        let entry = statuses.iter().find(|s| text(s, "/name") == text(claim, "/name"));
+        entry.map_or("", |status| text(status, "/resourceClaimName"))
+    };
+    let mut names: Vec<&str> = list(pod, "/spec/resourceClaims")
+        .iter()
+        .map(|claim| match text(claim, "/resourceClaimName") {
+            "" => made(claim),
+            name => name,
+        })
+        .collect();
+    names.push(text(pod, "/status/extendedResourceClaimStatus/resourceClaimName"));
+    names.retain(|name| !name.is_empty());
+    names
+}
+
+/// The secrets that nodes need to mount a volume: namespaces and names.
+pub fn volume_secrets(volume: &Value) -> Vec<(&str, &str)> {
+    let claimed_in = text(volume, "/spec/claimRef/namespace");
+    let mut found = Vec::new();
+    if given(volume, "/spec/azureFile").is_some() {
+        let own = text(volume, "/spec/azureFile/secretNamespace");
+        let namespace = if own.is_empty() { claimed_in } else { own };
+        found.push((namespace, text(volume, "/spec/azureFile/secretName")));
+    }
+    for (pointer, falls_back) in REFERENCES {
+        let Some(reference) = given(volume, pointer) else { continue };
+        let own = text(reference, "/namespace");
+        let namespace = if own.is_empty() && *falls_back { claimed_in } else { own };
+        found.push((namespace, text(reference, "/name")));
+    }
+    found.retain(|(namespace, name)| !namespace.is_empty() && !name.is_empty());
+    found
+}
+
+/// Where volumes name secrets, and whether these are in the claim's namespace unless they say another.
+const REFERENCES: &[(&str, bool)] = &[
+    ("/spec/cephfs/secretRef", true),
+    ("/spec/cinder/secretRef", false),
+    ("/spec/csi/nodeExpandSecretRef", false),
+    ("/spec/csi/nodePublishSecretRef", false),
+    ("/spec/csi/nodeStageSecretRef", false),
+    ("/spec/flexVolume/secretRef", true),
+    ("/spec/iscsi/secretRef", true),
+    ("/spec/rbd/secretRef", true),
+    ("/spec/scaleIO/secretRef", true),
+    ("/spec/storageos/secretRef", false),
+];
+
+/// The sources of a projected volume.
+pub fn sources(volume: &Value) -> &[Value] {
+    list(volume, "/projected/sources")
+}
+
+fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
+    ["/spec/initContainers", "/spec/containers", "/spec/ephemeralContainers"]
+        .into_iter()
+        .flat_map(|pointer| list(pod, pointer))
+}
