@@ -5,14 +5,17 @@
 mod apply;
 mod bad_input;
 mod conformance;
+mod create_rights;
 mod crud;
 mod deletion;
 mod events;
 mod fixture;
+mod impersonation;
 mod lists;
 mod mutations;
 mod options;
 mod patches;
+mod pods_accounts;
 mod protobuf;
 mod views;
 mod watches;
