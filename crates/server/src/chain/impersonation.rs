@@ -1,11 +1,20 @@
-//! Stage: acting as somebody else. Not offered yet, so it is refused: to do as oneself what was
-//! meant to be done as another would be worse than not to do it.
+//! Stage: acting as somebody else.
+//!
+//! `Impersonate-User` and its companions name a user to do the request as. Whether the caller may is
+//! decided as in Kubernetes: first by the constrained modes, which also look at what is asked, then by
+//! the right `impersonate` alone. After this stage the headers mean nothing.
+
+mod extra;
+mod headers;
+mod modes;
 
 use std::sync::Arc;
 
 use http::HeaderMap;
 
+use super::authz::attributes::Attributes;
 use crate::error::Error;
+use crate::faults::Check;
 use crate::request::info::Info;
 use crate::server::Server;
 use crate::user::User;
@@ -17,10 +26,13 @@ pub fn impersonate(
     headers: &HeaderMap,
     info: &Info,
 ) -> Result<Option<Arc<User>>, Error> {
-    let _ = (server, caller, info);
-    if headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
-        let text = "impersonation is not offered by this server: send the request without Impersonate headers";
-        return Err(Error::ForbiddenPath(text.into()));
-    }
-    Ok(None)
+    let Some(wanted) = headers::read(headers)? else { return Ok(None) };
+    server.faults.at(Check::Impersonation)?;
+    let target = Attributes::of(caller, info, None);
+    let user = modes::decide(&wanted, &target, &|asked| server.authorizer.decide(asked))?;
+    tracing::debug!(caller = caller.name, user = user.name, "impersonation");
+    Ok(Some(Arc::new(user)))
 }
+
+#[cfg(test)]
+mod tests;

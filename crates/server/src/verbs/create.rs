@@ -15,6 +15,8 @@ use super::decode::{self, Draft, Expected};
 use super::update::{record, store_error};
 use crate::cache::store_key;
 use crate::chain::admission::{self, Operation};
+use crate::chain::authz::Decision;
+use crate::chain::authz::attributes::{Attributes, Resource, Target};
 use crate::error::Error;
 use crate::limits;
 use crate::object::{Object, encode};
@@ -111,6 +113,7 @@ async fn finish(
         }
         if attempt == 0 {
             validate(call, &value)?;
+            check_right(call)?;
             admission::validate(call, Operation::Create, None, &value)?;
         }
         match insert(call, &value, options.dry_run).await {
@@ -175,6 +178,34 @@ fn validate(call: &Call<'_>, value: &Value) -> Result<(), Error> {
     if errors.is_empty() { Ok(()) } else { Err(call.invalid(Meta::of(value).name(), errors)) }
 }
 
+/// A PUT or PATCH that finds nothing creates, which its caller must have the right to as well. The
+/// answer is the reason alone, as in Kubernetes.
+fn check_right(call: &Call<'_>) -> Result<(), Error> {
+    let path = call.path;
+    // Only these name the object in the path; a POST came here with the right to create.
+    if path.name.is_empty() {
+        return Ok(());
+    }
+    let target = Target::Resource(Resource {
+        group: &path.group,
+        version: &path.version,
+        resource: &path.resource,
+        namespace: match call.kind.scope {
+            Scope::Cluster => "",
+            Scope::Namespaced => &path.namespace,
+        },
+        name: &path.name,
+        ..Resource::default()
+    });
+    let asked = Attributes { user: call.user, verb: "create", target };
+    match call.server.authorizer.decide(&asked) {
+        Decision::Allow(_) => Ok(()),
+        Decision::Deny(why) | Decision::NoOpinion(why) => {
+            Err(Error::Forbidden(call.subject(&path.name), why))
+        }
+    }
+}
+
 async fn insert(call: &Call<'_>, value: &Value, dry_run: bool) -> Result<Arc<Object>, Error> {
     let name = Meta::of(value).name();
     let key = call.key(name);
@@ -233,7 +264,8 @@ const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX: usize = 5;
 const LONGEST: usize = 63;
 
-fn generate_name(base: &str) -> String {
+/// A name that begins with `base`.
+pub fn generate_name(base: &str) -> String {
     let mut end = base.len().min(LONGEST - SUFFIX);
     while !base.is_char_boundary(end) {
         end -= 1;

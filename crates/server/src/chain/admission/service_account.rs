@@ -1,18 +1,185 @@
 //! ServiceAccount: a pod runs as an account of its namespace, and finds a token for it.
+//!
+//! A new pod gets the account `default` unless it names one, the account's pull secrets unless it has
+//! some, and a volume with a token at a fixed place in every container. An account can keep its pods
+//! to the secrets that it lists.
 
-use serde_json::Value;
+mod references;
+mod token_volume;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use windlass_api::field::quote;
+use windlass_api::meta::Meta;
 
 use super::Operation;
+use crate::cache::KindCache;
 use crate::error::Error;
 use crate::verbs::Call;
 
+/// The account of pods that name none. A controller makes it in every new namespace.
+const DEFAULT: &str = "default";
+
+/// How long a pod waits for an account that is about to be made.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// On pods that a node agent shows for those it was told of by a file.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// On accounts that keep their pods to the secrets they list.
+const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
+
 /// Waits a moment for the default account of a namespace that is new.
 pub async fn wait_for_default(call: &Call<'_>, object: &Value) {
-    let _ = (call, object);
+    if !is_pods(call) || is_mirror(object) || !matches!(account_name(object), "" | DEFAULT) {
+        return;
+    }
+    let namespace = call.path.namespace.as_str();
+    let namespaces = cache(call, "namespaces");
+    if namespaces.is_none_or(|namespaces| namespaces.get(namespace).is_none()) {
+        return;
+    }
+    let Some(accounts) = cache(call, "serviceaccounts") else { return };
+    let key = format!("{namespace}/{DEFAULT}");
+    // Before the first look, so that nothing is missed between the two.
+    let mut changes = accounts.subscribe();
+    let appeared = async {
+        while accounts.get(&key).is_none() {
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    };
+    // Whether it came is for `admit` to see.
+    let _ = tokio::time::timeout(PATIENCE, appeared).await;
 }
 
 /// Gives a new pod its account and its token.
 pub fn admit(call: &Call<'_>, operation: Operation<'_>, object: &mut Value) -> Result<(), Error> {
-    let _ = (call, operation, object);
+    if !is_pods(call) {
+        return Ok(());
+    }
+    match (operation, call.path.subresource.as_str()) {
+        (Operation::Create, "") if is_mirror(object) => {
+            check_mirror(object).map_err(|why| forbidden(call, object, why.into()))
+        }
+        (Operation::Create, "") => equip(call, object),
+        (Operation::Update(old), "ephemeralcontainers") => check_added(call, old, object),
+        (Operation::Create | Operation::Update(_) | Operation::Delete, _) => Ok(()),
+    }
+}
+
+fn is_pods(call: &Call<'_>) -> bool {
+    call.kind.plural == "pods" && call.served.group.is_empty()
+}
+
+fn is_mirror(pod: &Value) -> bool {
+    pod["metadata"]["annotations"].get(MIRROR).is_some()
+}
+
+fn account_name(pod: &Value) -> &str {
+    pod["spec"]["serviceAccountName"].as_str().unwrap_or_default()
+}
+
+/// A mirror pod is what a node says it runs: nothing may be added to it, and through it a node must
+/// not reach secrets or accounts.
+fn check_mirror(pod: &Value) -> Result<(), &'static str> {
+    if !account_name(pod).is_empty() {
+        return Err("a mirror pod may not reference service accounts");
+    }
+    if references::any_secret(&pod["spec"]) {
+        return Err("a mirror pod may not reference secrets");
+    }
+    if references::any_token(&pod["spec"]) {
+        return Err("a mirror pod may not use ServiceAccountToken volume projections");
+    }
     Ok(())
+}
+
+fn equip(call: &Call<'_>, pod: &mut Value) -> Result<(), Error> {
+    let name = match account_name(pod) {
+        "" => DEFAULT.to_owned(),
+        name => name.to_owned(),
+    };
+    let account = find(call, &name).map_err(|why| forbidden(call, pod, why))?;
+    let spec = &mut pod["spec"];
+    spec["serviceAccountName"] = json!(name);
+    // The old name of the same field.
+    spec["serviceAccount"] = json!(name);
+    let asked = |object: &Value| object.get("automountServiceAccountToken")?.as_bool();
+    if asked(spec).or_else(|| asked(&account)).unwrap_or(true) {
+        token_volume::mount(spec);
+    }
+    inherit_pull_secrets(spec, &account);
+    if enforces(&account) {
+        references::check_pod(spec, &account).map_err(|why| forbidden(call, pod, why))?;
+    }
+    Ok(())
+}
+
+/// What is added to a running pod is held to the rules of the account that the pod has.
+fn check_added(call: &Call<'_>, old: &Value, new: &Value) -> Result<(), Error> {
+    let name = account_name(old);
+    if name.is_empty() {
+        let pod = format!("{}/{}", call.path.namespace, call.path.name);
+        let why = format!("no service account specified for pod {pod}");
+        return Err(forbidden(call, new, why));
+    }
+    let account = find(call, name).map_err(|why| forbidden(call, new, why))?;
+    if !enforces(&account) {
+        return Ok(());
+    }
+    references::check_ephemeral(&new["spec"], &account).map_err(Error::Unclassified)
+}
+
+fn find(call: &Call<'_>, name: &str) -> Result<Value, String> {
+    let namespace = &call.path.namespace;
+    let found =
+        cache(call, "serviceaccounts").and_then(|all| all.get(&format!("{namespace}/{name}")));
+    found.map(|account| account.stored_value()).ok_or_else(|| {
+        let missing = quote(name);
+        format!("error looking up service account {namespace}/{name}: serviceaccount {missing} not found")
+    })
+}
+
+fn cache<'a>(call: &Call<'a>, plural: &str) -> Option<&'a Arc<KindCache>> {
+    let (kind, _) = call.server.registry.by_path("", "v1", plural)?;
+    call.server.caches.of(kind)
+}
+
+fn inherit_pull_secrets(spec: &mut Value, account: &Value) {
+    let listed =
+        |object: &Value| object["imagePullSecrets"].as_array().cloned().unwrap_or_default();
+    if !listed(spec).is_empty() {
+        return;
+    }
+    let secrets: Vec<Value> = listed(account)
+        .iter()
+        .map(|secret| match secret.get("name") {
+            Some(name) => json!({ "name": name }),
+            None => json!({}),
+        })
+        .collect();
+    if !secrets.is_empty() {
+        spec["imagePullSecrets"] = Value::Array(secrets);
+    }
+}
+
+/// The annotation is read as Go reads truth values; what cannot be read is a no, as in Kubernetes.
+fn enforces(account: &Value) -> bool {
+    let value = account["metadata"]["annotations"][ENFORCE].as_str();
+    matches!(value, Some("1" | "t" | "T" | "true" | "True" | "TRUE"))
+}
+
+fn forbidden(call: &Call<'_>, pod: &Value, why: String) -> Error {
+    let meta = Meta::of(pod);
+    let name = match (call.path.name.as_str(), meta.name(), meta.generate_name()) {
+        ("", "", "") => "Unknown",
+        ("", "", generated) => generated,
+        ("", name, _) => name,
+        (path, ..) => path,
+    };
+    Error::Forbidden(call.subject(name), why)
 }

@@ -1,0 +1,69 @@
+//! The volume in which a pod finds a token for its account.
+
+use serde_json::{Value, json};
+
+use crate::verbs::create::generate_name;
+
+/// Where programs look for it.
+const PLACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// The beginning of the volume's name; a volume with such a name is taken for it.
+const PREFIX: &str = "kube-api-access-";
+
+/// A lifetime that tells these tokens from those that somebody asked an hour for.
+const LIFETIME: i64 = 3607;
+
+/// Mounts the volume in all containers that have nothing at its place, and adds it if need be.
+pub fn mount(spec: &mut Value) {
+    let names = spec["volumes"].as_array().into_iter().flatten();
+    let mut names = names.filter_map(|volume| volume["name"].as_str());
+    let existing = names.find(|name| name.starts_with(PREFIX)).map(str::to_owned);
+    let name = existing.clone().unwrap_or_else(|| generate_name(PREFIX));
+    let mut needed = false;
+    for list in ["initContainers", "containers"] {
+        let containers = spec.get_mut(list).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            let mut mounts = container["volumeMounts"].as_array().into_iter().flatten();
+            if mounts.any(|mount| mount["mountPath"] == PLACE) {
+                continue;
+            }
+            push(
+                container,
+                "volumeMounts",
+                json!({"mountPath": PLACE, "name": name, "readOnly": true}),
+            );
+            needed = true;
+        }
+    }
+    if needed && existing.is_none() {
+        push(spec, "volumes", volume(&name));
+    }
+}
+
+/// With all that defaulting would fill in, for that has been done.
+fn volume(name: &str) -> Value {
+    json!({
+        "name": name,
+        "projected": {
+            "defaultMode": 0o644,
+            "sources": [
+                {"serviceAccountToken": {"expirationSeconds": LIFETIME, "path": "token"}},
+                {"configMap": {
+                    "items": [{"key": "ca.crt", "path": "ca.crt"}],
+                    "name": "kube-root-ca.crt",
+                }},
+                {"downwardAPI": {"items": [{
+                    "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"},
+                    "path": "namespace",
+                }]}},
+            ],
+        },
+    })
+}
+
+fn push(object: &mut Value, field: &str, item: Value) {
+    match object.get_mut(field).and_then(Value::as_array_mut) {
+        Some(list) => list.push(item),
+        None => object[field] = json!([item]),
+    }
+}
