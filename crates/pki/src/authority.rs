@@ -33,21 +33,39 @@ impl Authority {
         key: PrivateKey,
         serial: Serial,
     ) -> Result<Self, Error> {
-        let identifier = key.public_key().identifier()?;
-        let usages = KeyUsages::KeyCertSign | KeyUsages::CRLSign | KeyUsages::DigitalSignature;
         let certificate = Contents {
             serial,
             issuer: subject.as_der(),
             subject: subject.as_der(),
             validity,
             public_key: key.public_key(),
-            extensions: vec![
-                extension(BASIC_CONSTRAINTS, true, &constraints(true))?,
-                extension(KEY_USAGE, true, &KeyUsage(usages))?,
-                subject_key_identifier(&identifier)?,
-            ],
+            extensions: authority_extensions(&key)?,
         }
         .sign(&key)?;
+        Self::new(Certificate::from_der(&certificate)?, key)
+    }
+
+    /// Makes a new authority that this one vouches for.
+    pub fn intermediate(
+        &self,
+        subject: &Subject,
+        validity: Validity,
+        key: PrivateKey,
+        serial: Serial,
+    ) -> Result<Self, Error> {
+        let mut extensions = authority_extensions(&key)?;
+        if let Some(identifier) = self.certificate.key_identifier() {
+            extensions.push(authority_key_identifier(identifier)?);
+        }
+        let certificate = Contents {
+            serial,
+            issuer: self.certificate.subject_der(),
+            subject: subject.as_der(),
+            validity: validity.clipped_to(&self.certificate.validity())?,
+            public_key: key.public_key(),
+            extensions,
+        }
+        .sign(&self.key)?;
         Self::new(Certificate::from_der(&certificate)?, key)
     }
 
@@ -176,6 +194,16 @@ impl Contents<'_> {
         };
         signed.to_der().map_err(Error::encoding)
     }
+}
+
+/// What says that a certificate's key signs others.
+fn authority_extensions(key: &PrivateKey) -> Result<Vec<Extension>, Error> {
+    let usages = KeyUsages::KeyCertSign | KeyUsages::CRLSign | KeyUsages::DigitalSignature;
+    Ok(vec![
+        extension(BASIC_CONSTRAINTS, true, &constraints(true))?,
+        extension(KEY_USAGE, true, &KeyUsage(usages))?,
+        subject_key_identifier(&key.public_key().identifier()?)?,
+    ])
 }
 
 fn constraints(ca: bool) -> BasicConstraints {

@@ -23,6 +23,7 @@ pub struct Certificate {
     serial: Vec<u8>,
     common_name: Option<String>,
     organizations: Vec<String>,
+    user_ids: Vec<String>,
     validity: Validity,
     public_key: PublicKey,
     extensions: Extensions,
@@ -76,6 +77,7 @@ impl Certificate {
             serial: fields.serial.as_bytes().to_vec(),
             common_name: identity.common_name,
             organizations: identity.organizations,
+            user_ids: identity.user_ids,
             validity: Validity::decoded(&fields.validity)?,
             public_key: PublicKey::from_der(&fields.public_key.to_der().map_err(&malformed)?)?,
             extensions,
@@ -109,6 +111,11 @@ impl Certificate {
     /// The subject's organizations, in order: of a client, the groups.
     pub fn organizations(&self) -> &[String] {
         &self.organizations
+    }
+
+    /// The subject's user identifiers (1.3.6.1.4.1.57683.2), of which there should be one at most.
+    pub fn user_ids(&self) -> &[String] {
+        &self.user_ids
     }
 
     /// The time it is good for.

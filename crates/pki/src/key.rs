@@ -20,7 +20,7 @@ use x509_cert::spki::{AlgorithmIdentifierRef, SubjectPublicKeyInfoRef};
 use zeroize::Zeroizing;
 
 use crate::limits::{MAX_PRIVATE_KEY_BYTES, MAX_PUBLIC_KEY_BYTES, MAX_RSA_BITS, MIN_RSA_BITS};
-use crate::{Error, pem};
+use crate::{Certificate, Error, pem};
 
 /// A private key. It can sign and be written as PEM; it cannot be copied or printed.
 pub struct PrivateKey {
@@ -76,7 +76,10 @@ impl PrivateKey {
 
     /// Reads a key from PEM: PKCS#8, SEC 1 (`EC PRIVATE KEY`) or PKCS#1 (`RSA PRIVATE KEY`).
     pub fn from_pem(text: &[u8]) -> Result<Self, Error> {
-        let block = pem::private_key(text)?;
+        Self::from_block(&pem::private_key(text)?)
+    }
+
+    fn from_block(block: &pem::Block) -> Result<Self, Error> {
         let der = block.contents.as_slice();
         if der.len() > MAX_PRIVATE_KEY_BYTES {
             return Err(Error::TooLarge { what: "private key", limit: MAX_PRIVATE_KEY_BYTES });
@@ -201,7 +204,8 @@ const ECDSA_WITH_SHA384: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.84
 const ECDSA_WITH_SHA512: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.4");
 const SHA256_WITH_RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.11");
 const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
-const RSA_ENCRYPTION: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
+pub(crate) const RSA_ENCRYPTION: ObjectIdentifier =
+    ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
 
 impl fmt::Debug for PrivateKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -274,6 +278,28 @@ impl PublicKey {
         }
         SubjectPublicKeyInfoRef::from_der(der).map_err(Error::malformed("public key"))?;
         Ok(Self(der.to_vec()))
+    }
+
+    /// Reads one or more keys from PEM. A private key or a certificate stands for its public key,
+    /// as in the key files of kube-apiserver.
+    pub fn list_from_pem(text: &[u8]) -> Result<Vec<Self>, Error> {
+        let mut keys = Vec::new();
+        for block in pem::blocks(text)? {
+            let key = match block.label.as_str() {
+                pem::PUBLIC_KEY => Self::from_der(&block.contents)?,
+                pem::CERTIFICATE => Certificate::from_der(&block.contents)?.public_key().clone(),
+                pem::EC_PARAMETERS => continue,
+                pem::PRIVATE_KEY | pem::EC_PRIVATE_KEY | pem::RSA_PRIVATE_KEY => {
+                    PrivateKey::from_block(&block)?.public
+                }
+                _ => {
+                    let (found, expected) = (block.label, "a key or a certificate");
+                    return Err(pem::PemError::UnexpectedLabel { found, expected }.into());
+                }
+            };
+            keys.push(key);
+        }
+        if keys.is_empty() { Err(pem::PemError::Missing("key").into()) } else { Ok(keys) }
     }
 
     /// The DER of the `SubjectPublicKeyInfo`.

@@ -5,6 +5,7 @@
 //! type either; a caller that has one takes the names out of it and passes those.
 //!
 //! - [`PrivateKey`] and [`PublicKey`]: keys, and what a key can sign.
+//! - [`JwsKey`]: a public key that checks tokens, and how it is published.
 //! - [`pem`]: the one reader of PEM text, and the writer.
 //! - [`Subject`], [`AltName`], [`Validity`], [`Purpose`], [`Serial`]: the parts of a certificate.
 //! - [`Certificate`]: a parsed certificate and the facts that decisions are made on.
@@ -21,6 +22,7 @@ mod alt_name;
 mod authority;
 mod certificate;
 mod error;
+mod jws;
 mod key;
 mod purpose;
 mod serial;
@@ -33,6 +35,7 @@ pub use authority::{Authority, Leaf, issue};
 pub use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 pub use certificate::Certificate;
 pub use error::Error;
+pub use jws::{JwkParameters, JwsKey};
 pub use key::{JwsAlgorithm, PrivateKey, PublicKey};
 pub use purpose::Purpose;
 pub use rustls_pki_types::CertificateDer;

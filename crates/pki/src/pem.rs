@@ -28,7 +28,7 @@ pub const RSA_PRIVATE_KEY: &str = "RSA PRIVATE KEY";
 pub const PUBLIC_KEY: &str = "PUBLIC KEY";
 
 /// What OpenSSL writes before an EC key. It repeats what the key itself says.
-const EC_PARAMETERS: &str = "EC PARAMETERS";
+pub(crate) const EC_PARAMETERS: &str = "EC PARAMETERS";
 
 const BEGIN: &str = "-----BEGIN ";
 const END: &str = "-----END ";

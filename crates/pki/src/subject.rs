@@ -16,13 +16,25 @@ pub struct Subject(Vec<u8>);
 
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 const ORGANIZATION: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.10");
+/// The user identifier of the Cloud Native Computing Foundation's arc: one string.
+const USER_ID: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.57683.2");
 const WHAT: &str = "distinguished name";
 
 impl Subject {
     /// A subject with a common name and any number of organizations.
     pub fn new(common_name: &str, organizations: &[&str]) -> Result<Self, Error> {
+        Self::with_user_ids(common_name, organizations, &[])
+    }
+
+    /// As [`Self::new`], with user identifiers. More than one is legal DER, and means nobody.
+    pub fn with_user_ids(
+        common_name: &str,
+        organizations: &[&str],
+        user_ids: &[&str],
+    ) -> Result<Self, Error> {
         let organizations = organizations.iter().map(|&value| (ORGANIZATION, value));
         let mut attributes = organizations.collect::<Vec<_>>();
+        attributes.extend(user_ids.iter().map(|&value| (USER_ID, value)));
         if !common_name.is_empty() {
             attributes.push((COMMON_NAME, common_name));
         }
@@ -75,6 +87,7 @@ fn directory_string(value: &str) -> Result<Any, Error> {
 pub(crate) struct Identity {
     pub common_name: Option<String>,
     pub organizations: Vec<String>,
+    pub user_ids: Vec<String>,
 }
 
 /// Reads an identity from a `Name`. Of several common names the last one counts, as in Go.
@@ -109,6 +122,7 @@ pub(crate) fn read(name: AnyRef<'_>) -> Result<Identity, Error> {
             match ObjectIdentifier::try_from(oid).map_err(Error::malformed(WHAT))? {
                 COMMON_NAME => identity.common_name = Some(text(value)?),
                 ORGANIZATION => identity.organizations.push(text(value)?),
+                USER_ID => identity.user_ids.push(text(value)?),
                 _ => {}
             }
         }
@@ -164,6 +178,14 @@ mod tests {
         let identity = identity(subject.as_der()).unwrap();
         assert_eq!(identity.common_name.as_deref(), Some("system:node:a"));
         assert_eq!(identity.organizations, groups);
+    }
+
+    #[test]
+    fn keeps_every_user_id() {
+        for ids in [&[][..], &["42"], &["42", "43"]] {
+            let subject = Subject::with_user_ids("jane", &[], ids).unwrap();
+            assert_eq!(identity(subject.as_der()).unwrap().user_ids, ids);
+        }
     }
 
     #[test]

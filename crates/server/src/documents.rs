@@ -1,4 +1,4 @@
-//! The paths that describe the API itself: discovery and OpenAPI.
+//! The paths that describe the API itself: discovery, OpenAPI, and the issuer of its tokens.
 
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use crate::openapi::{Answer, PROTOBUF_V2, Rendered};
 use crate::request::negotiate::{self, View, Views};
 use crate::request::query::Query;
 use crate::server::Server;
+use crate::tokens::openid;
 use crate::{discovery, respond};
 
 /// Whether something is served under a path.
@@ -23,6 +24,7 @@ pub fn exists(server: &Server, path: &str) -> bool {
         ["api" | "apis" | "version" | "metrics" | "healthz" | "livez" | "readyz"]
         | ["openapi", ..]
         | ["api", "v1"] => true,
+        [".well-known", "openid-configuration"] | ["openid", "v1", "jwks"] => describes(server),
         ["apis", group, ..] => discovery::api_group(&server.registry, group).is_some(),
         _ => false,
     }
@@ -65,6 +67,14 @@ pub fn answer(
             let found = discovery::api_resource_list(registry, group, version);
             plain(parts, query, found.ok_or(Error::NoSuchResource)?)
         }
+        [".well-known", "openid-configuration"] => {
+            let verifier = server.authenticator.service_accounts.as_ref();
+            issuer_document(verifier.and_then(|v| v.configuration()), "application/json")
+        }
+        ["openid", "v1", "jwks"] => {
+            let verifier = server.authenticator.service_accounts.as_ref();
+            issuer_document(verifier.and_then(|v| v.key_set()), "application/jwk-set+json")
+        }
         ["openapi", "v2"] => openapi_v2(server, parts),
         ["openapi", "v3"] => Ok(document(parts, server.documents.v3_root(), "application/json")),
         ["openapi", "v3", rest @ ..] => openapi_v3(server, parts, query, &rest.join("/")),
@@ -72,11 +82,20 @@ pub fn answer(
     }
 }
 
+/// Whether the issuer of service-account tokens is one that can be described.
+fn describes(server: &Server) -> bool {
+    let verifier = server.authenticator.service_accounts.as_ref();
+    verifier.is_some_and(|verifier| verifier.configuration().is_some())
+}
+
 /// Everything that stands at a path of its own.
 fn paths(server: &Server) -> Vec<String> {
     let own = ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3"];
     let mut paths: Vec<String> = own.iter().map(|p| (*p).to_owned()).collect();
     paths.extend(["/readyz".to_owned(), "/version".to_owned()]);
+    if describes(server) {
+        paths.extend([openid::CONFIGURATION_PATH.to_owned(), openid::KEYS_PATH.to_owned()]);
+    }
     for (group, versions) in server.registry.groups() {
         let base = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
         paths.extend(versions.iter().map(|version| format!("{base}/{version}")));
@@ -109,6 +128,15 @@ fn root(
 fn plain(parts: &Parts, query: &Query, value: Value) -> Result<Response<Body>, Error> {
     let output = negotiate::output(&parts.headers, query, Views::None)?;
     Ok(respond::value(StatusCode::OK, output, &value))
+}
+
+/// What describes the issuer of service-account tokens, for everybody who checks them.
+fn issuer_document(found: Option<Value>, media: &'static str) -> Result<Response<Body>, Error> {
+    let body = found.ok_or(Error::NoSuchPath)?.to_string();
+    let mut response = respond::typed(StatusCode::OK, media, body);
+    let an_hour = HeaderValue::from_static("public, max-age=3600");
+    response.headers_mut().insert(CACHE_CONTROL, an_hour);
+    Ok(response)
 }
 
 fn openapi_v2(server: &Server, parts: &Parts) -> Result<Response<Body>, Error> {

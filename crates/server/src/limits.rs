@@ -53,3 +53,14 @@ pub const NAME_RETRIES: usize = 8;
 /// How many single permissions the rules of a role may come to when its author does not hold them as
 /// they stand, and each must be looked for. Lists multiply: a small body could ask for billions.
 pub const PERMISSIONS: usize = 20_000;
+
+/// A bearer token that is read at all as one of a service account; those that are issued here have one to
+/// three KiB, and only a long list of audiences makes them longer.
+pub const TOKEN: usize = 32 * 1024;
+
+/// How many service-account tokens are remembered as well signed: a node's pods each have a few, and a
+/// token that is forgotten only costs another verification.
+pub const VERIFIED_TOKENS: usize = 4096;
+
+/// Certificates in a client's chain. Real chains have up to four.
+pub const CHAIN: usize = 10;

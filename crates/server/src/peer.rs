@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use rustls_pki_types::CertificateDer;
 use time::OffsetDateTime;
 
-use crate::chain::authn::client_cert::{ClientCas, Refused};
+use crate::chain::authn::client_cert::{ClientCas, Refused, Verified};
 use crate::user::User;
 
 /// The other end of a connection. One per connection, shared by its requests.
@@ -17,7 +17,7 @@ pub struct Peer {
 
 enum Origin {
     /// A TLS client, with the certificates it presented.
-    Tls { chain: Vec<CertificateDer<'static>>, verdict: Mutex<Option<Verdict>> },
+    Tls { chain: Vec<CertificateDer<'static>>, verdicts: Mutex<Vec<Verdict>> },
     /// A part of this process, acting as a user.
     Local(Arc<User>),
 }
@@ -26,14 +26,16 @@ enum Origin {
 /// not expired: verifying a chain costs far more than a request.
 struct Verdict {
     cas: Arc<ClientCas>,
-    user: Arc<User>,
-    until: OffsetDateTime,
+    verified: Arc<Verified>,
 }
+
+/// Clients' and front proxies' CAs are all there are.
+const VERDICTS: usize = 2;
 
 impl Peer {
     /// A TLS client.
     pub fn tls(address: SocketAddr, chain: Vec<CertificateDer<'static>>) -> Peer {
-        Peer { address: Some(address), origin: Origin::Tls { chain, verdict: Mutex::default() } }
+        Peer { address: Some(address), origin: Origin::Tls { chain, verdicts: Mutex::default() } }
     }
 
     /// A part of this process that acts as `user`.
@@ -60,19 +62,33 @@ impl Peer {
         cas: &Arc<ClientCas>,
         now: OffsetDateTime,
     ) -> Result<Option<Arc<User>>, Refused> {
-        let Origin::Tls { chain, verdict } = &self.origin else { return Ok(None) };
+        match self.certificate(cas, now)? {
+            Some(verified) => verified.user.clone().map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// What the client's certificate is by the word of `cas`; none without a certificate.
+    pub fn certificate(
+        &self,
+        cas: &Arc<ClientCas>,
+        now: OffsetDateTime,
+    ) -> Result<Option<Arc<Verified>>, Refused> {
+        let Origin::Tls { chain, verdicts } = &self.origin else { return Ok(None) };
         if chain.is_empty() {
             return Ok(None);
         }
-        let mut verdict = verdict.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(known) = verdict.as_ref()
-            && Arc::ptr_eq(&known.cas, cas)
-            && now < known.until
-        {
-            return Ok(Some(known.user.clone()));
+        let mut verdicts = verdicts.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let known = verdicts.iter().find(|verdict| Arc::ptr_eq(&verdict.cas, cas));
+        if let Some(known) = known.filter(|known| now < known.verified.until) {
+            return Ok(Some(known.verified.clone()));
         }
-        let (user, until) = cas.identify(chain, now)?;
-        *verdict = Some(Verdict { cas: cas.clone(), user: user.clone(), until });
-        Ok(Some(user))
+        let verified = Arc::new(cas.verify(chain, now)?);
+        verdicts.retain(|verdict| !Arc::ptr_eq(&verdict.cas, cas));
+        if verdicts.len() >= VERDICTS {
+            verdicts.remove(0);
+        }
+        verdicts.push(Verdict { cas: cas.clone(), verified: verified.clone() });
+        Ok(Some(verified))
     }
 }

@@ -1,9 +1,15 @@
 //! Service-account tokens: JWTs that say whose they are, for whom, and until when.
 
+pub mod claims;
+pub mod openid;
+mod verify;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
-use windlass_pki::{JwsAlgorithm, PrivateKey};
+use windlass_pki::{JwsAlgorithm, PrivateKey, PublicKey};
+
+pub use verify::{Rejected, TokenVerifier, VerifierError};
 
 /// Signs service-account tokens.
 pub struct TokenSigner {
@@ -24,9 +30,7 @@ impl TokenSigner {
         let algorithm = key
             .jws_algorithm()
             .ok_or_else(|| BadKey("no JWT algorithm uses a key of this type".into()))?;
-        let digest =
-            aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, key.public_key().as_der());
-        let key_id = URL_SAFE_NO_PAD.encode(digest.as_ref());
+        let key_id = key_id(key.public_key());
         Ok(TokenSigner { key, algorithm, key_id, issuer: issuer.to_owned() })
     }
 
@@ -44,4 +48,10 @@ impl TokenSigner {
         let signature = self.key.sign_jws(message.as_bytes()).map_err(|e| BadKey(e.to_string()))?;
         Ok(format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
+}
+
+/// How a token's header names the key: not reversible, so that nobody takes it for the key.
+fn key_id(key: &PublicKey) -> String {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, key.as_der());
+    URL_SAFE_NO_PAD.encode(digest.as_ref())
 }

@@ -49,8 +49,12 @@ fn reads_what_openssl_makes_and_signs_tokens_with_it() {
         assert_eq!(again.public_key(), key.public_key(), "{name}");
         let Some(algorithm) = algorithm else {
             assert!(key.sign_jws(b"message").is_err());
+            assert!(crate::JwsKey::new(key.public_key()).is_err());
             continue;
         };
+        let checker = crate::JwsKey::new(key.public_key()).unwrap();
+        assert_eq!(checker.algorithm(), algorithm);
+        assert!(checker.verifies(b"message", &key.sign_jws(b"message").unwrap()), "{name}");
         let der = key.public_key().as_der();
         let verifier = match algorithm {
             JwsAlgorithm::Es256 => ParsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, der),

@@ -1,8 +1,16 @@
-//! Stage: who calls? A client certificate, a token, or nobody.
+//! Stage: who calls? A proxy's word, a client certificate, a token, or nobody.
+//!
+//! The authenticators are asked in Kubernetes' order, and the first that knows the caller decides. If
+//! none does, a credential that was shown and does not hold is a 401, never "nobody"; and a
+//! check that cannot be made ends the request.
 
+pub mod bootstrap;
 pub mod client_cert;
+pub mod front_proxy;
+pub mod service_account;
 pub mod token_file;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -11,20 +19,28 @@ use http::header::AUTHORIZATION;
 use time::OffsetDateTime;
 
 use client_cert::ClientCas;
+use front_proxy::FrontProxy;
 use token_file::TokenFile;
 
 use crate::error::Error;
 use crate::faults::Check;
 use crate::peer::Peer;
 use crate::server::Server;
+use crate::tokens::TokenVerifier;
 use crate::user::User;
 
 /// Finds out who calls.
 pub struct Authenticator {
+    /// A proxy that may say who calls.
+    pub front_proxy: Option<FrontProxy>,
     /// The CAs that client certificates may come from, swapped when their file changes.
     pub client_cas: ArcSwap<ClientCas>,
     /// Static tokens.
     pub tokens: ArcSwap<TokenFile>,
+    /// Checks the tokens of service accounts; without it they are nobody's.
+    pub service_accounts: Option<Arc<TokenVerifier>>,
+    /// Whether the tokens in secrets of `kube-system` are somebody's.
+    pub bootstrap_tokens: bool,
     /// Whether callers without a credential are somebody ([`User::anonymous`]), or refused.
     pub anonymous: bool,
 }
@@ -32,10 +48,38 @@ pub struct Authenticator {
 impl Default for Authenticator {
     fn default() -> Authenticator {
         Authenticator {
+            front_proxy: None,
             client_cas: ArcSwap::default(),
             tokens: ArcSwap::default(),
+            service_accounts: None,
+            bootstrap_tokens: true,
             anonymous: true,
         }
+    }
+}
+
+/// Whom a token stands for.
+pub struct Vouched {
+    /// The user.
+    pub user: Arc<User>,
+    /// Those of the audiences asked about that the token is meant for.
+    pub audiences: Vec<String>,
+}
+
+/// Why a token stands for nobody.
+#[derive(Debug)]
+pub enum Refusal {
+    /// No authenticator knows it.
+    Unknown,
+    /// One does, and refuses it. The text is for those who may review tokens, and has no secret.
+    Refused(String),
+    /// A check could not be made.
+    Failed(Error),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        Refusal::Failed(error)
     }
 }
 
@@ -52,6 +96,16 @@ impl Authenticator {
             return Ok(local);
         }
         let mut refused = !self.anonymous;
+        server.faults.at(Check::FrontProxy)?;
+        let proxied = self.front_proxy.as_ref().map(|proxy| proxy.identify(peer, headers, now));
+        match proxied {
+            Some(Ok(Some(user))) => return Ok(user),
+            None | Some(Ok(None)) => {}
+            Some(Err(why)) => {
+                tracing::debug!(%why, "front proxy refused");
+                refused = true;
+            }
+        }
         server.faults.at(Check::ClientCertificate)?;
         match peer.certificate_user(&self.client_cas.load_full(), now) {
             Ok(Some(user)) => return Ok(user),
@@ -62,34 +116,97 @@ impl Authenticator {
             }
         }
         if let Some(token) = bearer(headers) {
-            server.faults.at(Check::TokenFile)?;
-            match self.tokens.load().lookup(token) {
-                Some(user) => return Ok(user),
-                None => refused = true,
+            match self.token(server, &token, self.audiences(), now) {
+                Ok(vouched) => return Ok(vouched.user),
+                Err(Refusal::Failed(error)) => return Err(error),
+                Err(Refusal::Unknown) => refused = true,
+                Err(Refusal::Refused(why)) => {
+                    tracing::debug!(%why, "token refused");
+                    refused = true;
+                }
             }
         }
         if refused { Err(Error::Unauthorized) } else { Ok(Arc::new(User::anonymous())) }
     }
+
+    /// Whom a token stands for, if it is meant for any of `audiences`.
+    pub fn token(
+        &self,
+        server: &Server,
+        token: &str,
+        audiences: &[String],
+        now: OffsetDateTime,
+    ) -> Result<Vouched, Refusal> {
+        // Tokens that name no audience are for this server, whatever it is called.
+        let own = intersection(self.audiences(), audiences);
+        let for_us = !own.is_empty() || (self.audiences().is_empty() && audiences.is_empty());
+        server.faults.at(Check::TokenFile)?;
+        if for_us && let Some(user) = self.tokens.load().lookup(token) {
+            return Ok(Vouched { user, audiences: own });
+        }
+        server.faults.at(Check::ServiceAccountToken)?;
+        let mut refusal = Refusal::Unknown;
+        if let Some(verifier) = &self.service_accounts {
+            match service_account::identify(server, verifier, token, audiences, now) {
+                Ok(vouched) => return Ok(vouched),
+                Err(Refusal::Unknown) => {}
+                Err(Refusal::Failed(error)) => return Err(Refusal::Failed(error)),
+                Err(Refusal::Refused(why)) => refusal = Refusal::Refused(why),
+            }
+        }
+        server.faults.at(Check::BootstrapToken)?;
+        if self.bootstrap_tokens
+            && for_us
+            && let Some(user) = bootstrap::identify(server, token, now)?
+        {
+            return Ok(Vouched { user: Arc::new(user), audiences: own });
+        }
+        Err(refusal)
+    }
+
+    /// The audiences that this server is.
+    pub fn audiences(&self) -> &[String] {
+        self.service_accounts.as_ref().map_or(&[], |verifier| verifier.audiences())
+    }
 }
 
-/// The bearer token of a request; an empty one counts as none.
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let text = headers.get(AUTHORIZATION)?.to_str().ok()?.trim();
-    let (scheme, token) = text.split_once(' ')?;
-    let token = token.trim_start();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+/// What `these` has in common with `those`, in the order of `these`.
+fn intersection(these: &[String], those: &[String]) -> Vec<String> {
+    these.iter().filter(|one| those.contains(one)).cloned().collect()
+}
+
+/// The bearer token of a request; an empty one counts as none. What is no text can be no token of
+/// anybody's, but it was shown.
+fn bearer(headers: &HeaderMap) -> Option<Cow<'_, str>> {
+    let value = headers.get(AUTHORIZATION)?.as_bytes().trim_ascii();
+    let mut parts = value.split(|byte| *byte == b' ');
+    let scheme = parts.next()?;
+    let token = parts.next().filter(|token| !token.is_empty())?;
+    scheme.eq_ignore_ascii_case(b"bearer").then(|| String::from_utf8_lossy(token))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::HeaderValue;
 
     #[test]
-    fn an_empty_bearer_is_no_token() {
+    fn only_a_bearer_with_something_in_it_is_a_token() {
         let mut headers = HeaderMap::new();
-        for (value, want) in [("Bearer ", None), ("Bearer x", Some("x")), ("Basic x", None)] {
-            headers.insert(AUTHORIZATION, value.parse().unwrap());
-            assert_eq!(bearer(&headers), want);
+        assert_eq!(bearer(&headers), None);
+        for (value, want) in [
+            (&b"Bearer "[..], None),
+            (b"Bearer", None),
+            (b"Bearer  x", None),
+            (b"Bearer x", Some("x")),
+            (b"bEARER x ", Some("x")),
+            (b"Bearer x y", Some("x")),
+            (b"Bearer \xff", Some("\u{fffd}")),
+            (b"Basic x", None),
+            (b"x", None),
+        ] {
+            headers.insert(AUTHORIZATION, HeaderValue::from_bytes(value).unwrap());
+            assert_eq!(bearer(&headers).as_deref(), want, "{value:?}");
         }
     }
 }

@@ -4,66 +4,165 @@ use std::sync::Arc;
 
 use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
 use time::OffsetDateTime;
-use webpki::{EndEntityCert, KeyUsage};
-use windlass_pki::Certificate;
+use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter, KeyUsage};
+use windlass_pki::{Certificate, Validity};
 
+use crate::limits;
 use crate::user::User;
 
 /// The CAs that may vouch for clients. An empty set vouches for nobody.
 #[derive(Default)]
 pub struct ClientCas {
-    anchors: Vec<TrustAnchor<'static>>,
+    anchors: Vec<Anchor>,
+}
+
+struct Anchor {
+    anchor: TrustAnchor<'static>,
+    validity: Validity,
 }
 
 /// Why a presented certificate is no identity. For the log, never for the client.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum Refused {
     #[error("the certificate cannot be read")]
     Unreadable,
+    #[error("the certificate comes with too long a chain")]
+    LongChain,
     #[error("the certificate is not valid for a client here: {0}")]
     Untrusted(webpki::Error),
     #[error("the certificate names nobody")]
     Nameless,
+    #[error("the certificate does not have exactly one user identifier")]
+    UserId,
+    #[error("the certificate is not that of a front proxy")]
+    NoProxy,
+}
+
+/// Why a file of CAs cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
+pub enum BadCa {
+    #[error("a CA certificate cannot be read: {0}")]
+    Certificate(#[from] windlass_pki::Error),
+    #[error("a CA certificate cannot be trusted: {0}")]
+    Anchor(#[from] webpki::Error),
+}
+
+/// A certificate that one of the CAs vouches for.
+pub struct Verified {
+    /// The subject's common name; may be empty.
+    pub common_name: String,
+    /// Who the client is, if the certificate names a user.
+    pub user: Result<Arc<User>, Refused>,
+    /// Until when all of the chain holds.
+    pub until: OffsetDateTime,
 }
 
 impl ClientCas {
     /// Trusts the given CA certificates.
-    pub fn new(cas: &[CertificateDer<'_>]) -> Result<ClientCas, webpki::Error> {
-        let anchors = cas.iter().map(|ca| Ok(webpki::anchor_from_trusted_cert(ca)?.to_owned()));
-        Ok(ClientCas { anchors: anchors.collect::<Result<_, webpki::Error>>()? })
+    pub fn new(cas: &[CertificateDer<'_>]) -> Result<ClientCas, BadCa> {
+        let anchors = cas.iter().map(|ca| {
+            let validity = Certificate::from_der(ca)?.validity();
+            Ok(Anchor { anchor: webpki::anchor_from_trusted_cert(ca)?.to_owned(), validity })
+        });
+        Ok(ClientCas { anchors: anchors.collect::<Result<_, BadCa>>()? })
     }
 
-    /// Who the chain's first certificate says the caller is, and until when it holds.
-    pub fn identify(
+    /// Trusts the CA certificates of a PEM file.
+    pub fn from_pem(text: &[u8]) -> Result<ClientCas, BadCa> {
+        let cas = windlass_pki::pem::certificates(text).map_err(windlass_pki::Error::from)?;
+        ClientCas::new(&cas)
+    }
+
+    /// Whether it vouches for nobody.
+    pub fn is_empty(&self) -> bool {
+        self.anchors.is_empty()
+    }
+
+    /// Checks the chain's first certificate, with the others to help.
+    pub fn verify(
         &self,
         chain: &[CertificateDer<'_>],
         now: OffsetDateTime,
-    ) -> Result<(Arc<User>, OffsetDateTime), Refused> {
+    ) -> Result<Verified, Refused> {
+        if chain.len() > limits::CHAIN {
+            return Err(Refused::LongChain);
+        }
         let (leaf, rest) = chain.split_first().ok_or(Refused::Unreadable)?;
         let entity = EndEntityCert::try_from(leaf).map_err(|_| Refused::Unreadable)?;
         let at = UnixTime::since_unix_epoch(std::time::Duration::from_secs(
             now.unix_timestamp().max(0) as u64,
         ));
-        entity
+        // An anchor is a name and a key to webpki: that a CA has expired is for us to see.
+        let current = self.anchors.iter().filter(|ca| ca.validity.contains(now));
+        let anchors: Vec<TrustAnchor<'_>> = current.clone().map(|ca| ca.anchor.clone()).collect();
+        let path = entity
             .verify_for_usage(
                 webpki::ALL_VERIFICATION_ALGS,
-                &self.anchors,
+                &anchors,
                 rest,
                 at,
-                KeyUsage::client_auth(),
+                ClientAuth,
                 None,
                 None,
             )
             .map_err(Refused::Untrusted)?;
         let facts = Certificate::from_der(leaf).map_err(|_| Refused::Unreadable)?;
-        let name = facts.common_name().filter(|n| !n.is_empty()).ok_or(Refused::Nameless)?;
-        let mut user = User::authenticated(name, "", facts.organizations().to_vec());
-        let digest: String = facts.fingerprint().iter().map(|b| format!("{b:02x}")).collect();
-        user.extra.insert(
-            "authentication.kubernetes.io/credential-id".into(),
-            vec![format!("X509SHA256={digest}")],
-        );
-        Ok((Arc::new(user), facts.validity().not_after()))
+        let mut until = facts.validity().not_after();
+        for between in path.intermediate_certificates() {
+            let between = Certificate::from_der(&between.der()).map_err(|_| Refused::Unreadable)?;
+            until = until.min(between.validity().not_after());
+        }
+        for ca in current.filter(|ca| ca.anchor == *path.anchor()) {
+            until = until.min(ca.validity.not_after());
+        }
+        let common_name = facts.common_name().unwrap_or_default().to_owned();
+        Ok(Verified { common_name, user: user(&facts), until })
     }
 }
+
+/// The user a certificate names, as Kubernetes reads it.
+fn user(certificate: &Certificate) -> Result<Arc<User>, Refused> {
+    let name = certificate.common_name().filter(|name| !name.is_empty());
+    let name = name.ok_or(Refused::Nameless)?;
+    let uid = match certificate.user_ids() {
+        [] => "",
+        [uid] if !uid.is_empty() => uid,
+        _ => return Err(Refused::UserId),
+    };
+    let mut user = User::authenticated(name, uid, certificate.organizations().to_vec());
+    let digest: String = certificate.fingerprint().iter().map(|b| format!("{b:02x}")).collect();
+    user.extra.insert(
+        "authentication.kubernetes.io/credential-id".into(),
+        vec![format!("X509SHA256={digest}")],
+    );
+    Ok(Arc::new(user))
+}
+
+/// Extended key usages that allow a TLS client: none said, that one, or any.
+struct ClientAuth;
+
+const ANY: &[usize] = &[2, 5, 29, 37, 0];
+
+impl ExtendedKeyUsageValidator for ClientAuth {
+    fn validate(&self, purposes: KeyPurposeIdIter<'_, '_>) -> Result<(), webpki::Error> {
+        let mut said = false;
+        let mut allowed = false;
+        for purpose in purposes {
+            said = true;
+            let purpose = purpose?.to_decoded_oid();
+            allowed |= purpose == KeyUsage::CLIENT_AUTH_REPR || purpose == ANY;
+        }
+        if allowed || !said {
+            return Ok(());
+        }
+        Err(webpki::Error::RequiredEkuNotFoundContext(webpki::RequiredEkuNotFoundContext {
+            required: KeyUsage::client_auth(),
+            present: Vec::new(),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests;

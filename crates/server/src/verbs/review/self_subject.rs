@@ -1,12 +1,32 @@
 //! Who is the caller?
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
+use windlass_api::timestamp;
 
 use crate::error::Error;
+use crate::user::User;
 use crate::verbs::Call;
 
 /// Puts the answer into the question.
 pub fn answer(call: &Call<'_>, question: &mut Value) -> Result<(), Error> {
-    let _ = (call, question);
-    Err(Error::MethodNotAllowed)
+    question["metadata"] = json!({"creationTimestamp": timestamp::format(call.now)});
+    question["status"] = json!({"userInfo": user_info(call.user)});
+    Ok(())
+}
+
+/// A user as reviews tell it: what is empty is left out.
+pub fn user_info(user: &User) -> Value {
+    let mut info = Map::new();
+    for (key, text) in [("username", &user.name), ("uid", &user.uid)] {
+        if !text.is_empty() {
+            info.insert(key.into(), json!(text));
+        }
+    }
+    if !user.groups.is_empty() {
+        info.insert("groups".into(), json!(user.groups));
+    }
+    if !user.extra.is_empty() {
+        info.insert("extra".into(), json!(user.extra));
+    }
+    Value::Object(info)
 }

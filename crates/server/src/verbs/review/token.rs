@@ -1,12 +1,39 @@
 //! Whose token is it?
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::self_subject::user_info;
+use crate::chain::authn::Refusal;
 use crate::error::Error;
 use crate::verbs::Call;
 
-/// Puts the answer into the question.
+/// Puts the answer into the question. The token stays in it, as in Kubernetes; it goes nowhere else.
 pub fn answer(call: &Call<'_>, question: &mut Value) -> Result<(), Error> {
-    let _ = (call, question);
-    Err(Error::MethodNotAllowed)
+    let token = question["spec"]["token"].as_str().unwrap_or_default();
+    if token.is_empty() {
+        let text = "token is required for TokenReview in authentication";
+        return Err(Error::BadRequest(text.into()));
+    }
+    let authenticator = &call.server.authenticator;
+    let asked: Vec<String> = question["spec"]["audiences"]
+        .as_array()
+        .map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+        .unwrap_or_default();
+    let audiences = if asked.is_empty() { authenticator.audiences() } else { &asked };
+    question["status"] = match authenticator.token(call.server, token, audiences, call.now) {
+        Ok(vouched) => {
+            let mut status = json!({"authenticated": true, "user": user_info(&vouched.user)});
+            if !vouched.audiences.is_empty() {
+                status["audiences"] = json!(vouched.audiences);
+            }
+            status
+        }
+        Err(Refusal::Unknown) => json!({"user": {}, "error": UNKNOWN}),
+        // Kubernetes asks the authenticator of its own loopback client first, and tells of both.
+        Err(Refusal::Refused(why)) => json!({"user": {}, "error": format!("[{UNKNOWN}, {why}]")}),
+        Err(Refusal::Failed(error)) => return Err(error),
+    };
+    Ok(())
 }
+
+const UNKNOWN: &str = "invalid bearer token";

@@ -1,15 +1,27 @@
 //! `serviceaccounts/token`: a signed token for a service account.
+//!
+//! Kubernetes makes the tokens of pods that ask for 3607 seconds last a year, for clients from before
+//! tokens expired (`--service-account-extend-token-expiration`). Here a token lasts as long as was asked.
 
 use http::StatusCode;
 use serde_json::{Value, json};
 use time::Duration;
-use windlass_api::field::{Errors, Path};
+use windlass_api::field::{Errors, Path, quote};
 use windlass_api::meta::Meta;
 use windlass_api::timestamp;
 
+use crate::chain::admission::{self, Operation};
 use crate::error::{Error, Subject};
 use crate::request::options::WriteOptions;
 use crate::verbs::{Call, get};
+
+const GROUP: &str = "authentication.k8s.io";
+const KIND: &str = "TokenRequest";
+
+/// Kubernetes' bounds on a token's lifetime, in seconds.
+const SHORTEST: i64 = 10 * 60;
+const LONGEST: i64 = 1 << 32;
+const DEFAULT: i64 = 60 * 60;
 
 /// Signs a token for the service account of the path.
 pub fn request(
@@ -17,31 +29,31 @@ pub fn request(
     mut request: Value,
     options: &WriteOptions,
 ) -> Result<(StatusCode, Value), Error> {
-    check_account_name(&request, &call.path.name)?;
-    let account = get::find(call)?;
-    let account = account.stored_value();
+    admission::mutate(call, Operation::Create, &mut request)?;
+    check_names(call, &request)?;
+    let account = get::find(call)?.stored_value();
     check_account_uid(&request, &account)?;
-    let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(DEFAULT);
-    check_lifetime(seconds)?;
     let signer = call.server.tokens.as_ref();
     let signer = signer.ok_or_else(|| {
         Error::Unavailable("this server has no key to sign service-account tokens with".into())
     })?;
-    let asked = request["spec"]["audiences"].as_array().filter(|a| !a.is_empty()).cloned();
-    let audiences = asked.unwrap_or_else(|| vec![json!(signer.issuer())]);
+    complete(call, &mut request, &account, signer.issuer());
+    let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or_default();
+    check_lifetime(seconds)?;
+    admission::validate(call, Operation::Create, None, &request)?;
     let meta = Meta::of(&account);
     let mut about = json!({
         "namespace": meta.namespace(),
         "serviceaccount": {"name": meta.name(), "uid": meta.uid()},
     });
-    bind_token(call, &request["spec"]["boundObjectRef"], &account, &mut about)?;
-    let (from, until) = (call.now.unix_timestamp(), call.now.unix_timestamp() + seconds);
+    bind(call, &request["spec"]["boundObjectRef"], &account, &mut about)?;
+    let from = call.now.unix_timestamp();
     let claims = json!({
         "sub": format!("system:serviceaccount:{}:{}", meta.namespace(), meta.name()),
-        "aud": audiences,
+        "aud": request["spec"]["audiences"],
         "iat": from,
         "nbf": from,
-        "exp": until,
+        "exp": from.saturating_add(seconds),
         "jti": uuid::Uuid::new_v4().to_string(),
         "kubernetes.io": about,
     });
@@ -51,34 +63,33 @@ pub fn request(
         signer.sign(claims).map_err(|e| Error::Internal(e.to_string()))?
     };
     let until = call.now + Duration::seconds(seconds);
-    request["spec"]["audiences"] = json!(audiences);
-    request["spec"]["expirationSeconds"] = json!(seconds);
     request["status"] = json!({"token": token, "expirationTimestamp": timestamp::format(until)});
-    request["metadata"] = json!({
-        "name": meta.name(),
-        "namespace": meta.namespace(),
-        "uid": meta.uid(),
-        "creationTimestamp": timestamp::format(call.now),
-    });
     Ok((StatusCode::CREATED, request))
 }
 
-/// Kubernetes' bounds on a token's lifetime, in seconds.
-const SHORTEST: i64 = 10 * 60;
-const LONGEST: i64 = 1 << 32;
-const DEFAULT: i64 = 60 * 60;
-
 /// A request that says which account it is for must say the one it is sent to.
-fn check_account_name(request: &Value, account: &str) -> Result<(), Error> {
-    let asked = Meta::of(request).name();
-    if asked.is_empty() || asked == account {
-        return Ok(());
+fn check_names(call: &Call<'_>, request: &Value) -> Result<(), Error> {
+    let meta = Meta::of(request);
+    for (field, said, meant, why) in [
+        ("name", meta.name(), &call.path.name, "must match the service account name if specified"),
+        (
+            "namespace",
+            meta.namespace(),
+            &call.path.namespace,
+            "must match the service account namespace if specified",
+        ),
+    ] {
+        if !said.is_empty() && said != meant {
+            let mut errors = Errors::new();
+            errors.invalid_str(&Path::new("metadata").child(field), said, why);
+            return Err(invalid(&call.path.name, errors));
+        }
     }
-    let mut errors = Errors::new();
-    let why = "must match the service account name if specified";
-    errors.invalid_str(&Path::new("metadata").child("name"), asked, why);
-    let (group, kind) = ("authentication.k8s.io".into(), "TokenRequest".into());
-    Err(Error::Invalid { group, kind, name: account.to_owned(), errors })
+    Ok(())
+}
+
+fn invalid(name: &str, errors: Errors) -> Error {
+    Error::Invalid { group: GROUP.into(), kind: KIND.into(), name: name.to_owned(), errors }
 }
 
 fn check_account_uid(request: &Value, account: &Value) -> Result<(), Error> {
@@ -89,8 +100,24 @@ fn check_account_uid(request: &Value, account: &Value) -> Result<(), Error> {
     let why = format!(
         "the UID in the token request ({asked}) does not match the UID of the service account ({there})"
     );
-    let name = Meta::of(account).name();
-    Err(Error::Conflict(Subject::new("authentication.k8s.io", "TokenRequest", name), why))
+    Err(Error::Conflict(Subject::new(GROUP, KIND, Meta::of(account).name()), why))
+}
+
+/// Fills in what was left open: for whom, for how long, and which account it is.
+fn complete(call: &Call<'_>, request: &mut Value, account: &Value, issuer: &str) {
+    let spec = &mut request["spec"];
+    if spec["audiences"].as_array().is_none_or(Vec::is_empty) {
+        let own = call.server.authenticator.audiences();
+        spec["audiences"] = if own.is_empty() { json!([issuer]) } else { json!(own) };
+    }
+    if spec["expirationSeconds"].is_null() {
+        spec["expirationSeconds"] = json!(DEFAULT);
+    }
+    let meta = Meta::of(account);
+    request["metadata"]["name"] = json!(meta.name());
+    request["metadata"]["namespace"] = json!(meta.namespace());
+    request["metadata"]["uid"] = json!(meta.uid());
+    request["metadata"]["creationTimestamp"] = json!(timestamp::format(call.now));
 }
 
 fn check_lifetime(seconds: i64) -> Result<(), Error> {
@@ -104,69 +131,71 @@ fn check_lifetime(seconds: i64) -> Result<(), Error> {
         let why = "may not specify a duration larger than 2^32 seconds";
         errors.invalid(&at, &json!(seconds), why);
     }
-    if errors.is_empty() {
-        return Ok(());
-    }
-    let (group, kind) = ("authentication.k8s.io".into(), "TokenRequest".into());
-    Err(Error::Invalid { group, kind, name: String::new(), errors })
+    if errors.is_empty() { Ok(()) } else { Err(invalid("", errors)) }
 }
 
 /// Ties a token to an object that must exist and be the one meant.
-fn bind_token(
-    call: &Call<'_>,
-    bound: &Value,
-    account: &Value,
-    about: &mut Value,
-) -> Result<(), Error> {
-    let Some(kind) = bound["kind"].as_str() else { return Ok(()) };
-    let name = bound["name"].as_str().unwrap_or_default();
+fn bind(call: &Call<'_>, bound: &Value, account: &Value, about: &mut Value) -> Result<(), Error> {
+    if bound.is_null() {
+        return Ok(());
+    }
+    let text = |field: &str| bound[field].as_str().unwrap_or_default();
+    let (kind, name, uid) = (text("kind"), text("name"), text("uid"));
+    let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
     let namespace = Meta::of(account).namespace();
-    let (plural, key, claim) = match (bound["apiVersion"].as_str(), kind) {
-        (Some("v1"), "Pod") => ("pods", format!("{namespace}/{name}"), "pod"),
-        (Some("v1"), "Secret") => ("secrets", format!("{namespace}/{name}"), "secret"),
-        (Some("v1"), "Node") => ("nodes", name.to_owned(), "node"),
+    let (plural, key, claim) = match (group, kind) {
+        ("", "Pod") => ("pods", format!("{namespace}/{name}"), "pod"),
+        ("", "Secret") => ("secrets", format!("{namespace}/{name}"), "secret"),
+        ("", "Node") => ("nodes", name.to_owned(), "node"),
         _ => {
-            let version = bound["apiVersion"].as_str().unwrap_or_default();
-            let (group, version) = version.split_once('/').unwrap_or(("", version));
             let text =
                 format!("cannot bind token to object of type {group}/{version}, Kind={kind}");
             return Err(Error::BadRequest(text));
         }
     };
-    let found =
-        other(call, plural, &key).ok_or_else(|| Error::NotFound(Subject::new("", plural, name)))?;
-    let uid = Meta::of(&found).uid();
-    if let Some(asked) = bound["uid"].as_str()
-        && !asked.is_empty()
-        && asked != uid
-    {
+    let found = other(call, plural, &key)?;
+    let found = found.ok_or_else(|| Error::NotFound(Subject::new("", plural, name)))?;
+    if claim == "pod" {
+        check_runs_as(&found, Meta::of(account).name())?;
+        bind_node(call, &found, about)?;
+    }
+    let there = Meta::of(&found).uid();
+    if !uid.is_empty() && uid != there {
         let why = format!(
-            "the UID in the bound object reference ({asked}) does not match the UID in record. The object might have been deleted and then recreated"
+            "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
         );
         return Err(Error::Conflict(Subject::new("", kind, name), why));
     }
-    if kind == "Pod" {
-        let runs_as = found["spec"]["serviceAccountName"].as_str().unwrap_or_default();
-        if runs_as != Meta::of(account).name() {
-            let text = format!(
-                "cannot bind token for serviceaccount {} to pod running with different serviceaccount name.",
-                windlass_api::field::quote(Meta::of(account).name())
-            );
-            return Err(Error::BadRequest(text));
-        }
-        if let Some(node) = found["spec"]["nodeName"].as_str().filter(|n| !n.is_empty()) {
-            let mut claim = json!({"name": node});
-            if let Some(object) = other(call, "nodes", node) {
-                claim["uid"] = json!(Meta::of(&object).uid());
-            }
-            about["node"] = claim;
-        }
-    }
-    about[claim] = json!({"name": name, "uid": uid});
+    about[claim] = json!({"name": name, "uid": there});
     Ok(())
 }
 
-fn other(call: &Call<'_>, plural: &str, key: &str) -> Option<Value> {
-    let (kind, _) = call.server.registry.by_path("", "v1", plural)?;
-    Some(call.server.caches.of(kind)?.get(key)?.stored_value())
+fn check_runs_as(pod: &Value, account: &str) -> Result<(), Error> {
+    if pod["spec"]["serviceAccountName"].as_str().unwrap_or_default() == account {
+        return Ok(());
+    }
+    let text = format!(
+        "cannot bind token for serviceaccount {} to pod running with different serviceaccount name.",
+        quote(account)
+    );
+    Err(Error::BadRequest(text))
+}
+
+/// The token of a pod says on which node it runs, by name alone if there is no such node.
+fn bind_node(call: &Call<'_>, pod: &Value, about: &mut Value) -> Result<(), Error> {
+    let Some(node) = pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty()) else {
+        return Ok(());
+    };
+    about["node"] = json!({"name": node});
+    if let Some(object) = other(call, "nodes", node)? {
+        about["node"]["uid"] = json!(Meta::of(&object).uid());
+    }
+    Ok(())
+}
+
+fn other(call: &Call<'_>, plural: &str, key: &str) -> Result<Option<Value>, Error> {
+    let kind = call.server.registry.by_path("", "v1", plural);
+    let cache = kind.and_then(|(kind, _)| call.server.caches.of(kind));
+    let cache = cache.ok_or_else(|| Error::Internal(format!("{plural} are not served")))?;
+    Ok(cache.get(key).map(|object| object.stored_value()))
 }

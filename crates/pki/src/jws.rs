@@ -1,0 +1,175 @@
+//! Public keys that check JSON Web Signatures, and how a key is published (RFC 7518).
+
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ECDSA_P521_SHA512_FIXED, ParsedPublicKey,
+    RSA_PKCS1_2048_8192_SHA256, VerificationAlgorithm,
+};
+use der::asn1::{ObjectIdentifier, UintRef};
+use der::{Decode, Sequence};
+use x509_cert::spki::SubjectPublicKeyInfoRef;
+
+use crate::key::{JwsAlgorithm, RSA_ENCRYPTION};
+use crate::limits::{MAX_RSA_BITS, MIN_RSA_BITS};
+use crate::{Error, PublicKey};
+
+/// A public key that checks JSON Web Signatures, by the one algorithm that fits it. A signature
+/// cannot choose another.
+pub struct JwsKey {
+    algorithm: JwsAlgorithm,
+    parsed: ParsedPublicKey,
+    parameters: JwkParameters,
+}
+
+/// The numbers a key is made of, big-endian, as a JSON Web Key names them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JwkParameters {
+    /// A point on a curve; both coordinates have the curve's full length.
+    Ec {
+        /// `crv`.
+        curve: &'static str,
+        /// `x`.
+        x: Vec<u8>,
+        /// `y`.
+        y: Vec<u8>,
+    },
+    /// A modulus and an exponent, without leading zeros.
+    Rsa {
+        /// `n`.
+        n: Vec<u8>,
+        /// `e`.
+        e: Vec<u8>,
+    },
+}
+
+const EC_PUBLIC_KEY: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
+const P256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7");
+const P384: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.132.0.34");
+const P521: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.132.0.35");
+
+impl JwsKey {
+    /// Takes a key that tokens can be signed with: RSA of 2048 to 8192 bits, or a NIST curve.
+    pub fn new(key: &PublicKey) -> Result<Self, Error> {
+        let info = SubjectPublicKeyInfoRef::from_der(key.as_der())
+            .map_err(Error::malformed("public key"))?;
+        let bytes = info.subject_public_key.raw_bytes();
+        let (algorithm, parameters) = match info.algorithm.oid {
+            RSA_ENCRYPTION => (JwsAlgorithm::Rs256, rsa_parameters(bytes)?),
+            EC_PUBLIC_KEY => {
+                let curve = info.algorithm.parameters_oid().map_err(|_| UNSUPPORTED)?;
+                let (algorithm, curve, length) = match curve {
+                    P256 => (JwsAlgorithm::Es256, "P-256", 32),
+                    P384 => (JwsAlgorithm::Es384, "P-384", 48),
+                    P521 => (JwsAlgorithm::Es512, "P-521", 66),
+                    _ => return Err(UNSUPPORTED),
+                };
+                (algorithm, point(bytes, curve, length)?)
+            }
+            _ => return Err(UNSUPPORTED),
+        };
+        let parsed =
+            ParsedPublicKey::new(verification(algorithm), key.as_der()).map_err(|_| UNSUPPORTED)?;
+        Ok(Self { algorithm, parsed, parameters })
+    }
+
+    /// What signatures must be made by.
+    pub fn algorithm(&self) -> JwsAlgorithm {
+        self.algorithm
+    }
+
+    /// Whether a signature on this message is by this key.
+    pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+        self.parsed.verify_sig(message, signature).is_ok()
+    }
+
+    /// What it is made of.
+    pub fn parameters(&self) -> &JwkParameters {
+        &self.parameters
+    }
+}
+
+const UNSUPPORTED: Error =
+    Error::UnsupportedKey("tokens are signed with RSA, P-256, P-384 or P-521");
+
+fn verification(algorithm: JwsAlgorithm) -> &'static dyn VerificationAlgorithm {
+    match algorithm {
+        JwsAlgorithm::Es256 => &ECDSA_P256_SHA256_FIXED,
+        JwsAlgorithm::Es384 => &ECDSA_P384_SHA384_FIXED,
+        JwsAlgorithm::Es512 => &ECDSA_P521_SHA512_FIXED,
+        JwsAlgorithm::Rs256 => &RSA_PKCS1_2048_8192_SHA256,
+    }
+}
+
+/// An uncompressed point: a 4, then both coordinates.
+fn point(bytes: &[u8], curve: &'static str, length: usize) -> Result<JwkParameters, Error> {
+    match bytes.split_first() {
+        Some((4, rest)) if rest.len() == length.saturating_mul(2) => {
+            let (x, y) = rest.split_at(length);
+            Ok(JwkParameters::Ec { curve, x: x.to_vec(), y: y.to_vec() })
+        }
+        _ => Err(UNSUPPORTED),
+    }
+}
+
+/// `RSAPublicKey`, RFC 8017 appendix A.1.1.
+#[derive(Sequence)]
+struct RsaPublicKey<'a> {
+    n: UintRef<'a>,
+    e: UintRef<'a>,
+}
+
+fn rsa_parameters(bytes: &[u8]) -> Result<JwkParameters, Error> {
+    let key = RsaPublicKey::from_der(bytes).map_err(Error::malformed("public key"))?;
+    let (n, e) = (key.n.as_bytes().to_vec(), key.e.as_bytes().to_vec());
+    if !(MIN_RSA_BITS..=MAX_RSA_BITS).contains(&n.len().saturating_mul(8)) {
+        return Err(Error::UnsupportedKey("RSA keys have between 2048 and 8192 bits"));
+    }
+    Ok(JwkParameters::Rsa { n, e })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PrivateKey;
+
+    #[test]
+    fn takes_back_what_its_private_key_signs_and_nothing_else() {
+        let (own, other) = (PrivateKey::generate().unwrap(), PrivateKey::generate().unwrap());
+        let key = JwsKey::new(own.public_key()).unwrap();
+        assert_eq!(key.algorithm(), JwsAlgorithm::Es256);
+        let good = own.sign_jws(b"message").unwrap();
+        assert!(key.verifies(b"message", &good));
+        assert!(!key.verifies(b"massage", &good));
+        assert!(!key.verifies(b"message", &other.sign_jws(b"message").unwrap()));
+        // The DER form of the same signature is not a JSON Web Signature.
+        assert!(!key.verifies(b"message", &own.sign(b"message").unwrap()));
+        for bad in [&good[..63], &[good.as_slice(), &[0]].concat(), &[0; 64], &[]] {
+            assert!(!key.verifies(b"message", bad));
+        }
+    }
+
+    #[test]
+    fn shows_its_numbers_in_full_length() {
+        let own = PrivateKey::generate().unwrap();
+        match JwsKey::new(own.public_key()).unwrap().parameters() {
+            JwkParameters::Ec { curve, x, y } => {
+                assert_eq!((*curve, x.len(), y.len()), ("P-256", 32, 32));
+                assert!(own.public_key().as_der().ends_with(&[x.as_slice(), y].concat()));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn reads_every_form_in_which_keys_are_kept() {
+        let own = PrivateKey::generate().unwrap();
+        let public = own.public_key().to_pem();
+        let private = own.to_pem().unwrap().to_string();
+        let both = format!("{public}{private}");
+        for (text, count) in [(&public, 1), (&private, 1), (&both, 2)] {
+            let keys = PublicKey::list_from_pem(text.as_bytes()).unwrap();
+            assert_eq!(keys.len(), count);
+            assert!(keys.iter().all(|key| key == own.public_key()));
+        }
+        assert!(PublicKey::list_from_pem(b"no key").is_err());
+    }
+}

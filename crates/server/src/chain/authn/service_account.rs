@@ -1,0 +1,173 @@
+//! Tokens of service accounts: do they hold here and now?
+//!
+//! The signature is checked by [`TokenVerifier`]. What can change between two requests is checked
+//! here, every time: the clock, the account, and what the token is bound to.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use time::{Duration, OffsetDateTime};
+use windlass_api::field::quote;
+use windlass_api::meta::Meta;
+use windlass_api::timestamp;
+
+use super::{Refusal, Vouched, intersection};
+use crate::error::Error;
+use crate::server::Server;
+use crate::tokens::claims::{Claims, Reference};
+use crate::tokens::{Rejected, TokenVerifier};
+use crate::user::User;
+
+/// How far two clocks may be apart, and how long an object that is being deleted still counts;
+/// Kubernetes' number.
+const LEEWAY: Duration = Duration::minutes(1);
+
+/// Whom a token stands for, if it is meant for any of `audiences`.
+pub fn identify(
+    server: &Server,
+    verifier: &TokenVerifier,
+    token: &str,
+    audiences: &[String],
+    now: OffsetDateTime,
+) -> Result<Vouched, Refusal> {
+    let claims = verifier.verify(token).map_err(|why| match why {
+        Rejected::NotOurs => Refusal::Unknown,
+        Rejected::NoKey | Rejected::Signature | Rejected::Claims => {
+            Refusal::Refused(why.to_string())
+        }
+    })?;
+    let meant = intersection(&claims.audiences, audiences);
+    if meant.is_empty() {
+        let text = format!(
+            "token audiences {} is invalid for the target audiences {}",
+            listed(&claims.audiences),
+            listed(audiences)
+        );
+        return Err(Refusal::Refused(text));
+    }
+    check_time(&claims, now)?;
+    check_objects(server, &claims, now)?;
+    Ok(Vouched { user: Arc::new(user(&claims)), audiences: meant })
+}
+
+fn refuse<T>(text: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal::Refused(text.into()))
+}
+
+/// A list as Go's `%q` writes it.
+fn listed(texts: &[String]) -> String {
+    let quoted: Vec<String> = texts.iter().map(|text| quote(text)).collect();
+    format!("[{}]", quoted.join(" "))
+}
+
+fn check_time(claims: &Claims, now: OffsetDateTime) -> Result<(), Refusal> {
+    let (now, leeway) = (now.unix_timestamp(), LEEWAY.whole_seconds());
+    if claims.not_before.is_some_and(|from| now.saturating_add(leeway) < from) {
+        return refuse("service account token is not valid yet");
+    }
+    if now.saturating_sub(leeway) > claims.expiry {
+        return refuse("service account token has expired");
+    }
+    if claims.issued_at.is_some_and(|at| now.saturating_add(leeway) < at) {
+        return refuse(
+            "service account token claims could not be validated due to unexpected validation error",
+        );
+    }
+    Ok(())
+}
+
+/// The account and all that the token is bound to must be there, the same ones, and not gone.
+fn check_objects(server: &Server, claims: &Claims, now: OffsetDateTime) -> Result<(), Refusal> {
+    let about = &claims.about;
+    let (namespace, account) = (&about.namespace, &about.account);
+    if claims.subject != format!("system:serviceaccount:{namespace}:{}", account.name) {
+        return refuse("service account token is not that of its subject");
+    }
+    let key = format!("{namespace}/{}", account.name);
+    let Some(found) = object(server, "serviceaccounts", &key)? else {
+        return refuse(format!("serviceaccounts {} not found", quote(&account.name)));
+    };
+    let uid = Meta::of(&found).uid();
+    if uid != account.uid {
+        let claimed = &account.uid;
+        return refuse(format!("service account UID ({uid}) does not match claim ({claimed})"));
+    }
+    if is_gone(&found, now) {
+        return refuse(format!("service account {key} has been deleted"));
+    }
+    if let Some(secret) = &about.secret {
+        check_bound(server, "secret", Some(namespace), secret, now)?;
+    }
+    match (&about.pod, &about.node) {
+        // The node of a pod is there to be read; the pod is what the token is bound to.
+        (Some(pod), _) => check_bound(server, "pod", Some(namespace), pod, now),
+        (None, Some(node)) => check_bound(server, "node", None, node, now),
+        (None, None) => Ok(()),
+    }
+}
+
+fn check_bound(
+    server: &Server,
+    what: &str,
+    namespace: Option<&str>,
+    bound: &Reference,
+    now: OffsetDateTime,
+) -> Result<(), Refusal> {
+    let name = &bound.name;
+    let key = namespace.map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"));
+    let Some(found) = object(server, &format!("{what}s"), &key)? else {
+        return refuse("service account token has been invalidated");
+    };
+    let uid = Meta::of(&found).uid();
+    if uid != bound.uid {
+        let claimed = &bound.uid;
+        return refuse(format!(
+            "{what} UID ({uid}) does not match service account {what} ref claim ({claimed})"
+        ));
+    }
+    if is_gone(&found, now) {
+        return refuse("service account token has been invalidated");
+    }
+    Ok(())
+}
+
+fn object(server: &Server, plural: &str, key: &str) -> Result<Option<Value>, Error> {
+    let kind = server.registry.by_path("", "v1", plural);
+    let cache = kind.and_then(|(kind, _)| server.caches.of(kind));
+    let cache = cache.ok_or_else(|| Error::Internal(format!("{plural} are not served")))?;
+    Ok(cache.get(key).map(|object| object.stored_value()))
+}
+
+/// Whether the time at which an object is to be gone is past. A time that cannot be read is.
+fn is_gone(object: &Value, now: OffsetDateTime) -> bool {
+    Meta::of(object)
+        .deletion_timestamp()
+        .is_some_and(|text| timestamp::parse(text).map_or(true, |gone| gone < now - LEEWAY))
+}
+
+fn user(claims: &Claims) -> User {
+    let about = &claims.about;
+    let groups = vec![
+        "system:serviceaccounts".to_owned(),
+        format!("system:serviceaccounts:{}", about.namespace),
+    ];
+    let mut user = User::authenticated(&claims.subject, &about.account.uid, groups);
+    let mut tell = |key: &str, value: &str| {
+        if !value.is_empty() {
+            let key = format!("authentication.kubernetes.io/{key}");
+            user.extra.insert(key, vec![value.to_owned()]);
+        }
+    };
+    if let Some(id) = claims.id.as_deref().filter(|id| !id.is_empty()) {
+        tell("credential-id", &format!("JTI={id}"));
+    }
+    if let Some(pod) = &about.pod {
+        tell("pod-name", &pod.name);
+        tell("pod-uid", &pod.uid);
+    }
+    if let Some(node) = &about.node {
+        tell("node-name", &node.name);
+        tell("node-uid", &node.uid);
+    }
+    user
+}

@@ -1,0 +1,213 @@
+//! Checks who signed a service-account token.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
+
+use arc_swap::ArcSwap;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use windlass_pki::{JwsKey, PublicKey};
+
+use super::claims::Claims;
+use super::key_id;
+use crate::limits;
+
+/// Knows the tokens of this server: by whom they are issued, with which keys, and for whom.
+pub struct TokenVerifier {
+    issuers: Vec<String>,
+    audiences: Vec<String>,
+    pub(super) jwks_uri: Option<String>,
+    pub(super) keys: ArcSwap<KeySet>,
+}
+
+/// Why tokens could not be checked at all.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
+pub enum VerifierError {
+    #[error("service-account tokens need an issuer")]
+    NoIssuer,
+    #[error("service-account tokens need a key to check them with")]
+    NoKey,
+    #[error("a service-account key cannot check tokens: {0}")]
+    BadKey(windlass_pki::Error),
+}
+
+/// Why a token is not known to be ours.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
+pub enum Rejected {
+    /// It does not even claim to be. Another authenticator may know it.
+    #[error("not a token of this server")]
+    NotOurs,
+    #[error("invalid signature, no keys found")]
+    NoKey,
+    #[error("invalid signature")]
+    Signature,
+    #[error("the claims cannot be read")]
+    Claims,
+}
+
+impl TokenVerifier {
+    /// Takes tokens of `issuers` (the first is the one that signs here) by `keys`. Without
+    /// `audiences` the server is the audience that its issuers name.
+    pub fn new(
+        issuers: Vec<String>,
+        audiences: Vec<String>,
+        keys: &[PublicKey],
+    ) -> Result<TokenVerifier, VerifierError> {
+        if issuers.is_empty() || issuers.iter().any(String::is_empty) {
+            return Err(VerifierError::NoIssuer);
+        }
+        let audiences = if audiences.is_empty() { issuers.clone() } else { audiences };
+        let keys = ArcSwap::from_pointee(KeySet::new(keys)?);
+        Ok(TokenVerifier { issuers, audiences, jwks_uri: None, keys })
+    }
+
+    /// Tells clients to fetch the keys from another address than the issuer's.
+    #[must_use]
+    pub fn with_jwks_uri(mut self, uri: Option<String>) -> TokenVerifier {
+        self.jwks_uri = uri;
+        self
+    }
+
+    /// Replaces the keys. What the old ones vouched for is forgotten with them.
+    pub fn replace_keys(&self, keys: &[PublicKey]) -> Result<(), VerifierError> {
+        self.keys.store(Arc::new(KeySet::new(keys)?));
+        Ok(())
+    }
+
+    /// Who issues tokens here.
+    pub fn issuer(&self) -> &str {
+        self.issuers.first().map_or("", String::as_str)
+    }
+
+    /// The audiences that this server is.
+    pub fn audiences(&self) -> &[String] {
+        &self.audiences
+    }
+
+    /// The claims of a token that one of the issuers signed. Whether they hold now is not looked
+    /// at: that changes from request to request, and the signature does not.
+    pub fn verify(&self, token: &str) -> Result<Arc<Claims>, Rejected> {
+        if token.len() > limits::TOKEN {
+            return Err(Rejected::NotOurs);
+        }
+        let keys = self.keys.load();
+        let digest = sha256(token);
+        if let Some(known) = keys.known(&digest) {
+            return Ok(known);
+        }
+        let claims = Arc::new(self.check(&keys, token)?);
+        keys.remember(digest, claims.clone());
+        Ok(claims)
+    }
+
+    fn check(&self, keys: &KeySet, token: &str) -> Result<Claims, Rejected> {
+        let (message, signature) = token.rsplit_once('.').ok_or(Rejected::NotOurs)?;
+        let (header, payload) = message.split_once('.').ok_or(Rejected::NotOurs)?;
+        let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| Rejected::NotOurs)?;
+        // A dot left in the payload is no base64, so there are three parts.
+        let claimed: Claimed = part(payload).ok_or(Rejected::NotOurs)?;
+        if !self.issuers.contains(&claimed.iss) {
+            return Err(Rejected::NotOurs);
+        }
+        let header: Header = part(header).ok_or(Rejected::NotOurs)?;
+        // RFC 7515 §4.1.11: what is critical must be understood, and nothing is here.
+        if header.crit.is_some() {
+            return Err(Rejected::NotOurs);
+        }
+        let id = header.kid.as_deref().filter(|id| !id.is_empty());
+        let mut fitting =
+            keys.keys.iter().filter(|key| id.is_none_or(|id| id == key.id)).peekable();
+        if fitting.peek().is_none() {
+            return Err(Rejected::NoKey);
+        }
+        let mut fitting = fitting.filter(|key| key.jws.algorithm().name() == header.alg);
+        if !fitting.any(|key| key.jws.verifies(message.as_bytes(), &signature)) {
+            return Err(Rejected::Signature);
+        }
+        part(payload).ok_or(Rejected::Claims)
+    }
+}
+
+/// The header of a token. `jwk`, `jku` and `x5c` in it are not looked at: a token does not say
+/// which key to trust.
+#[derive(Deserialize)]
+struct Header {
+    alg: String,
+    kid: Option<String>,
+    crit: Option<IgnoredAny>,
+}
+
+/// What a token says before it is known to be true.
+#[derive(Deserialize)]
+struct Claimed {
+    iss: String,
+}
+
+fn part<T: DeserializeOwned>(text: &str) -> Option<T> {
+    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()
+}
+
+/// The keys of a moment, and the tokens that they were found to have signed.
+pub(super) struct KeySet {
+    pub keys: Vec<Key>,
+    verified: Mutex<Verified>,
+}
+
+pub(super) struct Key {
+    pub id: String,
+    pub jws: JwsKey,
+}
+
+/// Tokens by their SHA-256, the oldest of which make room.
+#[derive(Default)]
+struct Verified {
+    claims: HashMap<[u8; 32], Arc<Claims>>,
+    order: VecDeque<[u8; 32]>,
+}
+
+impl KeySet {
+    fn new(keys: &[PublicKey]) -> Result<KeySet, VerifierError> {
+        let mut set = KeySet { keys: Vec::new(), verified: Mutex::default() };
+        for key in keys {
+            let id = key_id(key);
+            if set.keys.iter().all(|known| known.id != id) {
+                let jws = JwsKey::new(key).map_err(VerifierError::BadKey)?;
+                set.keys.push(Key { id, jws });
+            }
+        }
+        if set.keys.is_empty() { Err(VerifierError::NoKey) } else { Ok(set) }
+    }
+
+    fn known(&self, digest: &[u8; 32]) -> Option<Arc<Claims>> {
+        self.verified().claims.get(digest).cloned()
+    }
+
+    fn remember(&self, digest: [u8; 32], claims: Arc<Claims>) {
+        let mut verified = self.verified();
+        if verified.claims.insert(digest, claims).is_none() {
+            verified.order.push_back(digest);
+        }
+        while verified.order.len() > limits::VERIFIED_TOKENS {
+            let Some(oldest) = verified.order.pop_front() else { break };
+            verified.claims.remove(&oldest);
+        }
+    }
+
+    fn verified(&self) -> std::sync::MutexGuard<'_, Verified> {
+        self.verified.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+fn sha256(token: &str) -> [u8; 32] {
+    let mut out = [0; 32];
+    let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, token.as_bytes());
+    out.copy_from_slice(hash.as_ref());
+    out
+}
+
+#[cfg(test)]
+mod tests;
