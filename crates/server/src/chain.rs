@@ -117,7 +117,7 @@ async fn stages(
     record.user = Some(caller.clone());
     record.impersonated = impersonation::impersonate(server, &caller, &parts.headers, &info)?;
     let user = record.impersonated.clone().unwrap_or(caller);
-    let _seat = server.flow.enter(&user, &info).await?;
+    let _seat = server.flow.enter(peer, &user, &info, deadline).await?;
     let asked = Attributes::of(&user, &info, fields.as_ref());
     let decision = authz::authorize(&server.authorizer, &asked);
     record.decision = Some(match &decision {
