@@ -125,6 +125,7 @@ pub async fn start(setup: Setup) -> Result<Arc<Server>, windlass_store::Error> {
     metrics.push(storage_source(caches.clone(), kinds.to_vec()));
     let flow = Flow::new(setup.flow, faults.clone());
     metrics.push(flow.source());
+    metrics.push(setup.audit.source());
     let registry = Registry::new(kinds);
     let authorizer = Authorizer::new(&caches, &registry, features, faults.clone());
     let server = Arc::new(Server {

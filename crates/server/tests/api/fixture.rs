@@ -23,7 +23,11 @@ pub struct TestServer {
     pub store: Arc<dyn Store>,
     down: watch::Sender<bool>,
     dir: tempfile::TempDir,
+    change: Change,
 }
+
+/// What a test wants different from the usual settings.
+type Change = Arc<dyn Fn(&mut Setup) + Send + Sync>;
 
 /// What came back.
 pub struct Answer {
@@ -44,24 +48,29 @@ pub struct Asked<'a> {
 impl TestServer {
     /// A fresh server whose users are those of `tokens.csv`.
     pub async fn start() -> TestServer {
-        TestServer::on(tempfile::tempdir().unwrap()).await
+        TestServer::with(|_| {}).await
+    }
+
+    /// A fresh server with other settings; it keeps them when it is restarted.
+    pub async fn with(change: impl Fn(&mut Setup) + Send + Sync + 'static) -> TestServer {
+        TestServer::on(tempfile::tempdir().unwrap(), Arc::new(change)).await
     }
 
     /// The server again, on the same data.
     pub async fn restart(self) -> TestServer {
-        let TestServer { server, store, down, dir } = self;
+        let TestServer { server, store, down, dir, change } = self;
         down.send_replace(true);
         store.close().await.unwrap();
         drop((server, store));
-        TestServer::on(dir).await
+        TestServer::on(dir, change).await
     }
 
-    async fn on(dir: tempfile::TempDir) -> TestServer {
+    async fn on(dir: tempfile::TempDir, change: Change) -> TestServer {
         let store: Arc<dyn Store> = Arc::new(Embedded::open(Options::new(dir.path())).unwrap());
         let (down, shutdown) = watch::channel(false);
         let tokens = TokenFile::parse(include_str!("tokens.csv")).unwrap();
         let key = windlass_pki::PrivateKey::generate().unwrap();
-        let setup = Setup {
+        let mut setup = Setup {
             authenticator: Authenticator {
                 tokens: ArcSwap::from_pointee(tokens),
                 ..Authenticator::default()
@@ -69,8 +78,9 @@ impl TestServer {
             tokens: Some(TokenSigner::new(key, "https://kubernetes.default.svc").unwrap()),
             ..Setup::new(store.clone(), shutdown)
         };
+        change(&mut setup);
         let server = start(setup).await.unwrap();
-        TestServer { server, store, down, dir }
+        TestServer { server, store, down, dir, change }
     }
 
     /// A request as the admin.
