@@ -54,19 +54,29 @@ pub async fn handle(
     let mutating = !matches!(parts.method.as_str(), "GET" | "HEAD" | "OPTIONS");
     let counted = server.metrics.inflight(mutating);
     let mut facts = unknown_facts(&parts);
-    let mut record = Record::default();
+    let mut record = server.audit.begin(peer, &parts, &audit_id, &server.clock);
     let stages = stages(server, peer, &parts, &query, body, &mut facts, &mut record);
     let outcome = match AssertUnwindSafe(stages).catch_unwind().await {
         Ok(outcome) => outcome,
-        Err(_) => Err(Error::Internal("a panic while answering".into())),
+        Err(_) => {
+            record.panicked();
+            Err(Error::Internal("a panic while answering".into()))
+        }
     };
     drop(counted);
     let mut response = match outcome {
-        Ok(response) => response,
-        Err(error) => respond::error(&error, error_output(&parts.headers, &query)),
+        Ok(response) => {
+            record.answered(&response);
+            response
+        }
+        Err(error) => {
+            record.failed(&error);
+            respond::error(&error, error_output(&parts.headers, &query))
+        }
     };
+    record.complete().await;
     let headers = response.headers_mut();
-    headers.insert(AUDIT_ID, audit_id);
+    headers.insert(AUDIT_ID, audit_id.clone());
     // Documents whose address is their content say so themselves.
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
     if parts.method == Method::HEAD {
@@ -100,7 +110,7 @@ async fn stages(
     query: &Query,
     body: Incoming,
     facts: &mut RequestFacts,
-    record: &mut Record,
+    record: &mut Record<'_>,
 ) -> Result<Response<Body>, Error> {
     if parts.uri.path_and_query().map_or(0, |p| p.as_str().len()) > limits::URL {
         return Err(Error::BadRequest("the URL is too long".into()));
@@ -112,20 +122,20 @@ async fn stages(
     let selected = fields.as_ref().and_then(|fields| fields.requires_exact("metadata.name"));
     let info = Info::parse(&parts.method, parts.uri.path(), watch, selected)
         .map_err(|_| Error::NoSuchPath)?;
+    let info: &Info = record.info.insert(info);
     let now = (server.clock)();
     let caller = server.authenticator.authenticate(server, peer, &parts.headers, now)?;
     record.user = Some(caller.clone());
-    record.impersonated = impersonation::impersonate(server, &caller, &parts.headers, &info)?;
+    record.impersonated = impersonation::impersonate(server, &caller, &parts.headers, info)?;
     let user = record.impersonated.clone().unwrap_or(caller);
-    let _seat = server.flow.enter(&user, &info).await?;
-    let asked = Attributes::of(&user, &info, fields.as_ref());
-    let decision = authz::authorize(&server.authorizer, &asked);
-    record.decision = Some(match &decision {
-        Ok(why) => (true, why.clone()),
-        Err(_) => (false, String::new()),
-    });
-    decision?;
-    let work = route::route(server, &user, parts, query, &info, body, now, facts);
+    let _seat = server.flow.enter(peer, &user, info, deadline).await?;
+    let asked = Attributes::of(&user, info, fields.as_ref());
+    let decision = server.authorizer.decide(&asked);
+    record.decision = Some((decision.is_allow(), decision.reason().to_owned()));
+    if !decision.is_allow() {
+        return Err(authz::denied(&asked, decision.reason()));
+    }
+    let work = route::route(server, &user, parts, query, info, body, now, facts);
     match tokio::time::timeout(deadline, work).await {
         Ok(result) => result,
         Err(_) => Err(Error::Timeout),

@@ -64,3 +64,35 @@ pub const VERIFIED_TOKENS: usize = 4096;
 
 /// Certificates in a client's chain. Real chains have up to four.
 pub const CHAIN: usize = 10;
+/// Requests one user may have waiting, for each seat there is: when all seats are that user's, the
+/// last one waits for four rounds. More would only be told later what can be told now.
+pub const QUEUE_PER_USER: usize = 4;
+
+/// Requests that may wait in all, for each seat there is. A request that waits costs a task and a
+/// stream, some 10 KiB; with the usual 400 seats that is 64 MiB at most.
+pub const QUEUE_IN_ALL: usize = 16;
+
+/// How long a request may wait for a seat: a quarter of the time it has, as in Kubernetes, so that
+/// what gets a seat also has the time to use it.
+pub const QUEUE_WAIT: Duration = Duration::from_secs(15);
+
+/// Watches one user may have open. A watch costs some 20 KiB with its stream, and Kubernetes has no
+/// bound; this is one that only a client that leaks watches meets. A fleet's agents are users of
+/// their own, and one user's 10,000 informers fit twice.
+pub const WATCHES_PER_USER: usize = 20_000;
+
+/// Audit events that wait to be written: a few MiB, and a burst of a second or so. Behind that,
+/// requests wait for the disk.
+pub const AUDIT_QUEUE: usize = 8192;
+
+/// What is kept of a `User-Agent` in an audit event; Kubernetes' number.
+pub const AUDIT_USER_AGENT: usize = 1024;
+
+/// What is kept of a request's address in an audit event: any selector a person writes fits.
+pub const AUDIT_URI: usize = 8 * 1024;
+
+/// Addresses kept of an `X-Forwarded-For` in an audit event: no chain of proxies is longer.
+pub const AUDIT_SOURCES: usize = 32;
+
+/// How much of an answer is searched for the name that a new object got.
+pub const AUDIT_ANSWER: usize = 64 * 1024;

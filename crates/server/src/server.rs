@@ -125,6 +125,9 @@ pub async fn start(setup: Setup) -> Result<Arc<Server>, windlass_store::Error> {
     let caches = Arc::new(Caches::new(kinds));
     attach(&store, &caches).await?;
     metrics.push(storage_source(caches.clone(), kinds.to_vec()));
+    let flow = Flow::new(setup.flow, faults.clone());
+    metrics.push(flow.source());
+    metrics.push(setup.audit.source());
     let registry = Registry::new(kinds);
     let authorizer = Authorizer::new(&caches, &registry, features, faults.clone());
     let server = Arc::new(Server {
@@ -134,7 +137,7 @@ pub async fn start(setup: Setup) -> Result<Arc<Server>, windlass_store::Error> {
         registry,
         authenticator: setup.authenticator,
         authorizer,
-        flow: Flow::new(setup.flow, faults.clone()),
+        flow,
         plugins: setup.plugins,
         audit: setup.audit,
         faults,

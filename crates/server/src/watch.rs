@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
 use crate::cache::{Change, ChangeType, KindCache};
+use crate::chain::flow::watches::OpenWatch;
 use crate::error::Error;
 use crate::metrics::Gauge;
 use crate::object::Object;
@@ -52,8 +53,8 @@ pub struct WatchPlan {
     pub empty: Bytes,
     /// Ends the watch when the server goes down.
     pub shutdown: watch::Receiver<bool>,
-    /// Counted while the watch lives.
-    pub counted: Gauge,
+    /// Counted while the watch lives, by kind and by user.
+    pub counted: (Gauge, OpenWatch),
 }
 
 /// The stream of a watch's lines.

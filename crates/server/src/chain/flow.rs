@@ -1,12 +1,37 @@
 //! Stage: when may the request go on? Whoever sends more than their share waits in a queue of their own.
+//!
+//! Requests are of a level ([`level`]), and each level has seats of its own for reads and for
+//! writes ([`pool`]): leader leases are never behind node agents, and node agents never behind
+//! everybody else. In a level a free seat goes to the users in turn, so that one who
+//! has thousands of requests waiting delays another's single request by one round at most.
+//!
+//! Being in `system:masters` helps nobody here: a script that runs wild is an administrator's more
+//! often than not. A watch has a seat while it starts; open watches are counted apart ([`watches`]).
+
+mod gauges;
+pub mod level;
+pub mod pool;
+pub mod watches;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use gauges::Gauges;
+use level::{Effect, Level};
+use pool::{Bounds, Entry, Pool};
+use watches::{OpenWatch, Watches};
 
 use crate::error::Error;
 use crate::faults::{Check, Faults};
+use crate::limits;
+use crate::metrics::Source;
+use crate::peer::Peer;
 use crate::request::info::Info;
 use crate::user::User;
 
-/// How much is worked on at a time.
-#[derive(Clone, Copy, Debug)]
+/// How many ordinary requests are worked on at a time. Leases and nodes have seats besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Requests that read (`--max-requests-inflight`).
     pub reads: usize,
@@ -23,23 +48,140 @@ impl Default for Limits {
 
 /// Lets requests in.
 pub struct Flow {
+    levels: Arc<Levels>,
+    watches: Arc<Watches>,
     faults: Faults,
 }
 
+/// The state of all levels.
+struct Levels {
+    exempt: Arc<AtomicUsize>,
+    leases: Pools,
+    nodes: Pools,
+    everyone: Pools,
+    gauges: Gauges,
+}
+
+/// The seats of a level.
+struct Pools {
+    reads: Arc<Pool>,
+    writes: Arc<Pool>,
+}
+
 /// A place among the requests that are worked on; free again when dropped.
-pub struct Seat {}
+pub struct Seat {
+    _held: Held,
+}
+
+#[allow(dead_code, reason = "held to be dropped")]
+enum Held {
+    Pool(pool::Seat),
+    Exempt(Exempt),
+}
+
+/// Counts a request that needs no seat.
+struct Exempt(Arc<AtomicUsize>);
+
+impl Drop for Exempt {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 impl Flow {
     /// Nobody is being served yet.
     pub fn new(limits: Limits, faults: Faults) -> Flow {
-        let _ = limits;
-        Flow { faults }
+        let pools = |level: Level| Pools {
+            reads: Pool::new(Bounds::of(level.share(limits.reads))),
+            writes: Pool::new(Bounds::of(level.share(limits.writes))),
+        };
+        let levels = Levels {
+            exempt: Arc::default(),
+            leases: pools(Level::Leases),
+            nodes: pools(Level::Nodes),
+            everyone: pools(Level::Everyone),
+            gauges: Gauges::new(),
+        };
+        let watches = Watches::new(limits::WATCHES_PER_USER);
+        Flow { levels: Arc::new(levels), watches, faults }
     }
 
-    /// Waits for a seat. Too long a queue, or too long a wait, is a 429.
-    pub async fn enter(&self, user: &User, info: &Info) -> Result<Seat, Error> {
+    /// Waits for a seat, but not longer than `deadline`. Too long a queue, or too long a wait, is a 429.
+    pub async fn enter(
+        &self,
+        peer: &Peer,
+        user: &User,
+        info: &Info,
+        deadline: Duration,
+    ) -> Result<Seat, Error> {
         self.faults.at(Check::FlowControl)?;
-        let _ = (user, info);
-        Ok(Seat {})
+        let level = Level::of(peer, user, info);
+        let Some(pools) = self.levels.pools(level) else {
+            self.levels.exempt.fetch_add(1, Ordering::Relaxed);
+            let held = Held::Exempt(Exempt(self.levels.exempt.clone()));
+            return Ok(Seat { _held: held });
+        };
+        let pool = match Effect::of(info) {
+            Effect::Read => &pools.reads,
+            Effect::Write => &pools.writes,
+        };
+        let gauges = &self.levels.gauges;
+        let place = match pool.enter(&user.name) {
+            Entry::Seat(seat) => {
+                gauges.waited(level, true, Duration::ZERO);
+                return Ok(Seat { _held: Held::Pool(seat) });
+            }
+            Entry::Place(place) => place,
+            Entry::Full => {
+                gauges.rejected(level, pool::Rejected::QueueFull);
+                return Err(Error::TooManyRequests);
+            }
+        };
+        let since = Instant::now();
+        let outcome = place.wait(deadline.min(limits::QUEUE_WAIT)).await;
+        gauges.waited(level, outcome.is_ok(), since.elapsed());
+        match outcome {
+            Ok(seat) => Ok(Seat { _held: Held::Pool(seat) }),
+            Err(why) => {
+                gauges.rejected(level, why);
+                Err(Error::TooManyRequests)
+            }
+        }
+    }
+
+    /// Counts a watch as open until what this returns is dropped. Too many of one user are a 429.
+    pub fn watch(&self, user: &User) -> Result<OpenWatch, Error> {
+        self.watches.open(&user.name).ok_or(Error::TooManyRequests)
+    }
+
+    /// What is counted, for `/metrics`.
+    pub fn source(&self) -> Source {
+        let levels = self.levels.clone();
+        Box::new(move |out| levels.gauges.write(&levels, out))
     }
 }
+
+impl Levels {
+    /// The seats of a level; none where none are needed.
+    fn pools(&self, level: Level) -> Option<&Pools> {
+        match level {
+            Level::Exempt => None,
+            Level::Leases => Some(&self.leases),
+            Level::Nodes => Some(&self.nodes),
+            Level::Everyone => Some(&self.everyone),
+        }
+    }
+
+    /// How many requests of a level are worked on, and how many wait.
+    fn counts(&self, level: Level) -> (usize, usize) {
+        match self.pools(level) {
+            None => (self.exempt.load(Ordering::Relaxed), 0),
+            Some(Pools { reads, writes }) => {
+                (reads.taken() + writes.taken(), reads.waiting() + writes.waiting())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

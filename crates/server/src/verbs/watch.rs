@@ -38,6 +38,7 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions, shape: Shape) -> Resu
     {
         return Ok(Body::from(crate::watch::error_line(&error)));
     }
+    let open = call.server.flow.watch(call.user)?;
     let (initial, after) = match start {
         Some(asked) if !wants_state => match cache.changes(asked, 1) {
             Ok(_) => (Vec::new(), asked),
@@ -62,7 +63,7 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions, shape: Shape) -> Resu
         empty: empty(call),
         served: call.served,
         shutdown: call.server.shutdown.clone(),
-        counted: call.server.metrics.watch_started(call.served, call.kind),
+        counted: (call.server.metrics.watch_started(call.served, call.kind), open),
         cache,
     };
     Ok(Body::Watch(Box::new(WatchStream::new(plan))))

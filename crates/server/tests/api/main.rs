@@ -4,6 +4,7 @@
 
 mod access;
 mod apply;
+mod audit;
 mod bad_input;
 mod conformance;
 mod create_rights;

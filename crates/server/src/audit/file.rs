@@ -1,0 +1,230 @@
+//! The file that events are added to. It is put aside when it is full, and old ones go, under the
+//! names that kube-apiserver gives them: `audit-2026-11-15T12-00-00.000.log`.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use time::format_description::BorrowedFormatItem;
+use time::macros::format_description;
+use time::{Duration, OffsetDateTime, PrimitiveDateTime, UtcOffset};
+
+use crate::server::Clock;
+
+/// When a file is full, and how long full ones are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rotation {
+    /// Megabytes that make a file full; 0 is 100, as in Kubernetes.
+    pub max_size_mb: u64,
+    /// Full files that are kept; 0 keeps all.
+    pub max_backups: usize,
+    /// Days that full files are kept; 0 keeps them for ever.
+    pub max_age_days: u32,
+}
+
+impl Rotation {
+    fn max_bytes(self) -> u64 {
+        let megabytes = if self.max_size_mb == 0 { 100 } else { self.max_size_mb };
+        megabytes.saturating_mul(1024 * 1024)
+    }
+}
+
+/// A file that lines are added to.
+pub(super) struct LogFile {
+    path: PathBuf,
+    rotation: Rotation,
+    max_bytes: u64,
+    clock: Clock,
+    open: Option<Opened>,
+}
+
+struct Opened {
+    file: File,
+    size: u64,
+    /// Which file it is, whatever name it has by now.
+    id: (u64, u64),
+}
+
+/// Lines are written together up to this size.
+const PIECE: usize = 1024 * 1024;
+
+const STAMP: &[BorrowedFormatItem<'static>] =
+    format_description!("[year]-[month]-[day]T[hour]-[minute]-[second].[subsecond digits:3]");
+
+impl LogFile {
+    /// Opens the file, so that one that cannot be written is noticed at the start.
+    pub fn open(path: &Path, rotation: Rotation, clock: Clock) -> io::Result<LogFile> {
+        let max_bytes = rotation.max_bytes();
+        let path = std::path::absolute(path)?;
+        let mut file = LogFile { path, rotation, max_bytes, clock, open: None };
+        file.current()?;
+        file.prune();
+        Ok(file)
+    }
+
+    /// Adds lines. Returns how many could not be written, and why.
+    pub fn append<'a>(
+        &mut self,
+        lines: impl Iterator<Item = &'a [u8]>,
+    ) -> Option<(usize, io::Error)> {
+        let mut failed: Option<(usize, io::Error)> = None;
+        let mut note = |count: usize, written: io::Result<()>| {
+            if let Err(error) = written {
+                failed = Some((failed.take().map_or(0, |(lost, _)| lost) + count, error));
+            }
+        };
+        let (mut piece, mut count) = (Vec::new(), 0);
+        for line in lines {
+            let room = self.room();
+            if !piece.is_empty() && (piece.len() + line.len()) as u64 > room.min(PIECE as u64) {
+                note(count, self.write(&piece));
+                piece.clear();
+                count = 0;
+            }
+            piece.extend_from_slice(line);
+            count += 1;
+        }
+        if count > 0 {
+            note(count, self.write(&piece));
+        }
+        failed
+    }
+
+    /// Has the system write everything to the disk.
+    pub fn sync(&self) {
+        if let Some(Err(error)) = self.open.as_ref().map(|open| open.file.sync_data()) {
+            tracing::error!(%error, "the audit log was not written to the disk");
+        }
+    }
+
+    /// How much fits into the file; into a new one if it is full.
+    fn room(&self) -> u64 {
+        let size = self.open.as_ref().map_or(0, |open| open.size);
+        if size >= self.max_bytes { self.max_bytes } else { self.max_bytes - size }
+    }
+
+    /// Writes a piece, into a new file if it does not fit; once more if that fails.
+    fn write(&mut self, piece: &[u8]) -> io::Result<()> {
+        self.try_write(piece).or_else(|_| {
+            self.open = None;
+            self.try_write(piece)
+        })
+    }
+
+    fn try_write(&mut self, piece: &[u8]) -> io::Result<()> {
+        let size = self.current()?.size;
+        if size > 0 && size + piece.len() as u64 > self.max_bytes {
+            self.rotate()?;
+        }
+        let open = self.current()?;
+        match open.file.write_all(piece) {
+            Ok(()) => {
+                open.size += piece.len() as u64;
+                Ok(())
+            }
+            Err(error) => {
+                // Half a line would spoil the next one. It may fail as well: then it does.
+                let _ = open.file.set_len(open.size);
+                Err(error)
+            }
+        }
+    }
+
+    /// The file under the path: another one if somebody moved it away.
+    fn current(&mut self) -> io::Result<&mut Opened> {
+        let there = fs::metadata(&self.path).ok().map(|meta| (meta.dev(), meta.ino()));
+        let open = match self.open.take() {
+            Some(open) if there == Some(open.id) => open,
+            _ => open(&self.path)?,
+        };
+        Ok(self.open.insert(open))
+    }
+
+    /// Puts the file aside under the time it is.
+    fn rotate(&mut self) -> io::Result<()> {
+        let mut stamp = (self.clock)().to_offset(UtcOffset::UTC);
+        let mut aside = self.backup(stamp);
+        while aside.exists() {
+            stamp += Duration::MILLISECOND;
+            aside = self.backup(stamp);
+        }
+        self.open = None;
+        fs::rename(&self.path, aside)?;
+        self.prune();
+        Ok(())
+    }
+
+    fn backup(&self, stamp: OffsetDateTime) -> PathBuf {
+        let (prefix, suffix) = self.affixes();
+        let stamp = stamp.format(STAMP).unwrap_or_default();
+        self.path.with_file_name(format!("{prefix}{stamp}{suffix}"))
+    }
+
+    /// What stands before and after the time in the names of full files.
+    fn affixes(&self) -> (String, String) {
+        let text = |part: Option<&OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
+        let extension = text(self.path.extension());
+        let suffix = if extension.is_empty() { extension } else { format!(".{extension}") };
+        (format!("{}-", text(self.path.file_stem())), suffix)
+    }
+
+    /// Removes full files that are too many or too old.
+    fn prune(&self) {
+        let Rotation { max_backups, max_age_days, .. } = self.rotation;
+        let now = (self.clock)();
+        let old = |stamp: OffsetDateTime| {
+            max_age_days > 0 && now - stamp > Duration::days(max_age_days.into())
+        };
+        for (number, (stamp, path)) in self.backups().into_iter().enumerate() {
+            let surplus = max_backups > 0 && number >= max_backups;
+            if (surplus || old(stamp))
+                && let Err(error) = fs::remove_file(&path)
+            {
+                tracing::warn!(%error, path = %path.display(), "an old audit log stays");
+            }
+        }
+    }
+
+    /// Full files, the newest first.
+    fn backups(&self) -> Vec<(OffsetDateTime, PathBuf)> {
+        let (prefix, suffix) = self.affixes();
+        let Some(Ok(entries)) = self.path.parent().map(fs::read_dir) else { return Vec::new() };
+        let mut found: Vec<_> = entries
+            .filter_map(|entry| {
+                let entry = entry.ok()?;
+                let name = entry.file_name();
+                let stamp = name.to_str()?.strip_prefix(&prefix)?.strip_suffix(&suffix)?;
+                let stamp = PrimitiveDateTime::parse(stamp, STAMP).ok()?.assume_utc();
+                Some((stamp, entry.path()))
+            })
+            .collect();
+        found.sort_by(|a, b| b.cmp(a));
+        found
+    }
+}
+
+/// Opens a file to add to, readable by its owner alone.
+fn open(path: &Path) -> io::Result<Opened> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    let mut file = File::options().create(true).append(true).read(true).mode(0o600).open(path)?;
+    let meta = file.metadata()?;
+    let mut size = meta.len();
+    // A line that a power cut left unfinished must not swallow the next.
+    if size > 0 && meta.is_file() {
+        let mut last = [0];
+        file.seek(SeekFrom::End(-1))?;
+        file.read_exact(&mut last)?;
+        if last != *b"\n" {
+            file.write_all(b"\n")?;
+            size += 1;
+        }
+    }
+    Ok(Opened { file, size, id: (meta.dev(), meta.ino()) })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! The thread that writes events, and the queue in front of it.
+
+use std::io::{self, Write as _};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+use time::{Duration, OffsetDateTime};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::file::LogFile;
+use crate::limits;
+use crate::server::Clock;
+
+/// Where lines end up.
+pub(super) enum Output {
+    /// In a file.
+    File(Box<LogFile>),
+    /// On standard output.
+    Stdout,
+}
+
+/// What is counted.
+#[derive(Default)]
+pub(super) struct Counts {
+    events: AtomicU64,
+    lost: AtomicU64,
+}
+
+impl Counts {
+    /// As Prometheus text, under Kubernetes' names.
+    pub fn write(&self, out: &mut String) {
+        let (events, lost) =
+            (self.events.load(Ordering::Relaxed), self.lost.load(Ordering::Relaxed));
+        out.push_str("# HELP apiserver_audit_event_total Audit events made\n");
+        out.push_str("# TYPE apiserver_audit_event_total counter\n");
+        out.push_str(&format!("apiserver_audit_event_total {events}\n"));
+        out.push_str("# HELP apiserver_audit_error_total Audit events that could not be written\n");
+        out.push_str("# TYPE apiserver_audit_error_total counter\n");
+        out.push_str(&format!("apiserver_audit_error_total{{plugin=\"log\"}} {lost}\n"));
+    }
+}
+
+/// Hands lines to its thread.
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    room: Arc<Semaphore>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    counts: Arc<Counts>,
+}
+
+#[derive(Default)]
+struct Queue {
+    lines: Vec<Line>,
+    closed: bool,
+}
+
+struct Line {
+    bytes: Vec<u8>,
+    /// Given back when the line is written.
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl Writer {
+    /// Starts the thread.
+    pub fn start(output: Output, counts: Arc<Counts>, clock: Clock) -> io::Result<Writer> {
+        let shared = Arc::new(Shared { queue: Mutex::default(), wake: Condvar::new(), counts });
+        let work = Work { shared: shared.clone(), output, clock, complained: None };
+        let thread = std::thread::Builder::new().name("audit".into()).spawn(move || work.run())?;
+        let room = Arc::new(Semaphore::new(limits::AUDIT_QUEUE));
+        Ok(Writer { shared, room, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Waits for room in the queue.
+    pub async fn room(&self) -> Option<OwnedSemaphorePermit> {
+        // It is never closed.
+        self.room.clone().acquire_owned().await.ok()
+    }
+
+    /// Hands a line over.
+    pub fn push(&self, bytes: Vec<u8>, room: Option<OwnedSemaphorePermit>) {
+        let mut queue = self.shared.lock();
+        self.shared.counts.events.fetch_add(1, Ordering::Relaxed);
+        if queue.closed {
+            self.shared.counts.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let was_empty = queue.lines.is_empty();
+        queue.lines.push(Line { bytes, _room: room });
+        drop(queue);
+        if was_empty {
+            self.shared.wake.notify_one();
+        }
+    }
+
+    /// Hands a line over where nobody can wait: there is as much room again for such.
+    pub fn push_late(&self, bytes: Vec<u8>) {
+        if self.shared.lock().lines.len() < 2 * limits::AUDIT_QUEUE {
+            return self.push(bytes, None);
+        }
+        self.shared.counts.events.fetch_add(1, Ordering::Relaxed);
+        self.shared.counts.lost.fetch_add(1, Ordering::Relaxed);
+        tracing::error!("an audit event was lost: too many clients left while the disk was slow");
+    }
+
+    /// Has everything written and ends the thread.
+    pub fn close(&self) {
+        self.shared.lock().closed = true;
+        self.shared.wake.notify_one();
+        let thread = self.thread.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the audit writer panicked");
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// What waits, when something does; nothing at the end.
+    fn next(&self) -> Vec<Line> {
+        let mut queue = self.lock();
+        while queue.lines.is_empty() && !queue.closed {
+            queue = self.wake.wait(queue).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+        std::mem::take(&mut queue.lines)
+    }
+}
+
+/// How often a disk that fails is complained about.
+const COMPLAIN_EVERY: Duration = Duration::MINUTE;
+
+/// The thread's side.
+struct Work {
+    shared: Arc<Shared>,
+    output: Output,
+    clock: Clock,
+    complained: Option<OffsetDateTime>,
+}
+
+impl Work {
+    fn run(mut self) {
+        loop {
+            let lines = self.shared.next();
+            if lines.is_empty() {
+                break;
+            }
+            self.write(&lines);
+        }
+        if let Output::File(file) = &self.output {
+            file.sync();
+        }
+    }
+
+    fn write(&mut self, lines: &[Line]) {
+        let bytes = lines.iter().map(|line| line.bytes.as_slice());
+        let failed = match &mut self.output {
+            Output::File(file) => file.append(bytes),
+            Output::Stdout => {
+                let all: Vec<u8> = bytes.flatten().copied().collect();
+                let mut out = io::stdout().lock();
+                let written = out.write_all(&all).and_then(|()| out.flush());
+                written.err().map(|error| (lines.len(), error))
+            }
+        };
+        let Some((lost, error)) = failed else { return };
+        self.shared.counts.lost.fetch_add(lost as u64, Ordering::Relaxed);
+        let now = (self.clock)();
+        if self.complained.is_none_or(|last| now - last >= COMPLAIN_EVERY) {
+            self.complained = Some(now);
+            tracing::error!(%error, lost, "audit events could not be written and are lost");
+        }
+    }
+}

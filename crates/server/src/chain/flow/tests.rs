@@ -1,0 +1,134 @@
+use futures::FutureExt;
+use http::Method;
+
+use super::*;
+use crate::user::MASTERS;
+
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/l";
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const SOON: Duration = Duration::from_secs(60);
+
+struct Asked {
+    peer: Peer,
+    user: User,
+    info: Info,
+}
+
+fn asked(user: &User, method: Method, path: &str) -> Asked {
+    let peer = Peer::tls("127.0.0.1:1".parse().unwrap(), Vec::new());
+    let info = Info::parse(&method, path, false, None).unwrap();
+    Asked { peer, user: user.clone(), info }
+}
+
+fn user(name: &str, group: &str) -> User {
+    User::authenticated(name, "", vec![group.into()])
+}
+
+/// The seat that is there at once.
+#[track_caller]
+fn at_once(flow: &Flow, asked: &Asked) -> Seat {
+    let Asked { peer, user, info } = asked;
+    let entered = flow.enter(peer, user, info, SOON).now_or_never();
+    entered.expect("no wait").expect("a seat")
+}
+
+/// A flow whose seats for ordinary requests are all taken, with its holders.
+fn saturated() -> (Flow, Vec<Seat>) {
+    let flow = Flow::new(Limits { reads: 3, writes: 2 }, Faults::default());
+    let admin = user("admin", MASTERS);
+    let (read, write) = (asked(&admin, Method::GET, MAPS), asked(&admin, Method::POST, MAPS));
+    let mut held: Vec<Seat> = (0..3).map(|_| at_once(&flow, &read)).collect();
+    held.extend((0..2).map(|_| at_once(&flow, &write)));
+    (flow, held)
+}
+
+#[tokio::test]
+async fn leases_nodes_and_health_go_on_when_everything_else_waits() {
+    let (flow, held) = saturated();
+    let admin = user("admin", MASTERS);
+    let ordinary = asked(&admin, Method::POST, MAPS);
+    let Asked { peer, user: who, info } = &ordinary;
+    let mut waiting = Box::pin(flow.enter(peer, who, info, SOON));
+    assert!(waiting.as_mut().now_or_never().is_none(), "administrators wait like everybody");
+
+    let controller = user("controller", "system:authenticated");
+    let node = user("system:node:a", "system:nodes");
+    let mut inside = vec![
+        at_once(&flow, &asked(&controller, Method::GET, LEASE)),
+        at_once(&flow, &asked(&controller, Method::PUT, LEASE)),
+        at_once(&flow, &asked(&node, Method::PUT, "/api/v1/nodes/a/status")),
+        at_once(&flow, &asked(&User::anonymous(), Method::GET, "/readyz")),
+    ];
+    let local = Peer::local(admin.clone());
+    let entered = flow.enter(&local, &admin, &ordinary.info, SOON).now_or_never();
+    inside.push(entered.expect("no wait").expect("a seat"));
+
+    let mut text = String::new();
+    flow.source()(&mut text);
+    for words in [
+        "apiserver_flowcontrol_current_executing_requests{priority_level=\"exempt\"} 2",
+        "apiserver_flowcontrol_current_executing_requests{priority_level=\"leader-election\"} 2",
+        "apiserver_flowcontrol_current_executing_requests{priority_level=\"system\"} 1",
+        "apiserver_flowcontrol_current_executing_requests{priority_level=\"global-default\"} 5",
+        "apiserver_flowcontrol_current_inqueue_requests{priority_level=\"global-default\"} 1",
+    ] {
+        assert!(text.contains(words), "{words} in\n{text}");
+    }
+    drop((held, inside));
+    assert!(waiting.now_or_never().expect("its turn").is_ok());
+    for level in Level::ALL {
+        assert_eq!(flow.levels.counts(level), (0, 0), "{level:?}");
+    }
+}
+
+#[tokio::test]
+async fn reads_and_writes_do_not_wait_for_each_other() {
+    let flow = Flow::new(Limits { reads: 1, writes: 1 }, Faults::default());
+    let alice = user("alice", "dev");
+    let _read = at_once(&flow, &asked(&alice, Method::GET, MAPS));
+    let _write = at_once(&flow, &asked(&alice, Method::POST, MAPS));
+}
+
+#[tokio::test]
+async fn too_many_and_too_long_are_429() {
+    let (flow, held) = saturated();
+    let Asked { peer, user: who, info } = asked(&user("bob", "dev"), Method::POST, MAPS);
+    let mut queue = Vec::new();
+    for _ in 0..2 * limits::QUEUE_PER_USER {
+        let mut waiting = Box::pin(flow.enter(&peer, &who, &info, SOON));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        queue.push(waiting);
+    }
+    let refused = flow.enter(&peer, &who, &info, SOON).now_or_never().expect("at once");
+    let status = refused.err().expect("refused").status();
+    let retry = status.details.map(|details| details.retry_after_seconds);
+    assert_eq!((status.code, retry), (Some(429), Some(1)));
+    drop(queue);
+    let refused = flow.enter(&peer, &who, &info, Duration::ZERO).await;
+    assert!(matches!(refused, Err(Error::TooManyRequests)));
+
+    let mut text = String::new();
+    flow.source()(&mut text);
+    for reason in ["queue-full", "time-out"] {
+        let words = format!(
+            "apiserver_flowcontrol_rejected_requests_total{{priority_level=\"global-default\",reason=\"{reason}\"}} 1"
+        );
+        assert!(text.contains(&words), "{words} in\n{text}");
+    }
+    drop(held);
+}
+
+#[tokio::test]
+async fn a_check_that_fails_denies() {
+    let faults = Faults::injected(|check| match check {
+        Check::FlowControl => Err("out of order".into()),
+        _ => Ok(()),
+    });
+    let flow = Flow::new(Limits::default(), faults);
+    let alice = user("alice", "dev");
+    for path in [MAPS, LEASE, "/healthz"] {
+        let Asked { peer, user, info } = asked(&alice, Method::GET, path);
+        let entered = flow.enter(&peer, &user, &info, SOON).await;
+        assert!(matches!(entered, Err(Error::Internal(_))), "{path}");
+    }
+}

@@ -1,0 +1,347 @@
+//! What is written down of requests, and what is not.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use http::Method;
+use http_body_util::{BodyExt, StreamBody};
+use serde_json::{Value, json};
+use windlass_server::audit::{Audit, Rotation};
+use windlass_server::body::Incoming;
+use windlass_server::chain::flow::Limits;
+use windlass_server::faults::{Check, Faults};
+use windlass_server::server::{Setup, system_clock};
+
+use super::fixture::{Answer, MAPS, TestServer, config_map};
+
+/// A server that writes down what it does.
+struct Watched {
+    server: TestServer,
+    path: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Watched {
+    async fn start() -> Watched {
+        Watched::with(|_| {}).await
+    }
+
+    async fn with(change: impl Fn(&mut Setup) + Send + Sync + 'static) -> Watched {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let log = path.clone();
+        let server = TestServer::with(move |setup| {
+            setup.audit = Audit::to_file(&log, Rotation::default(), system_clock()).unwrap();
+            change(setup);
+        });
+        Watched { server: server.await, path, _dir: dir }
+    }
+
+    /// Everything in the file, after the last event.
+    fn text(&self) -> String {
+        self.server.server.audit.close();
+        std::fs::read_to_string(&self.path).unwrap()
+    }
+
+    /// The events of clients, without those of the server's own start.
+    fn events(&self) -> Vec<Value> {
+        let text = self.text();
+        assert!(text.ends_with('\n'));
+        let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        events.filter(|event| event["user"]["username"] != "system:apiserver").collect()
+    }
+
+    /// The event of the one request there was.
+    fn event(&self) -> Value {
+        let mut events = self.events();
+        assert_eq!(events.len(), 1, "{events:?}");
+        events.remove(0)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_request_is_written_down_exactly_once() {
+    let watched = Watched::start().await;
+    let server = &watched.server;
+    let mut answers: Vec<Answer> = Vec::new();
+    for round in 0..20 {
+        let name = format!("m-{round}");
+        let path = format!("{MAPS}/{name}");
+        answers.extend(
+            futures::future::join_all([
+                server.ask(Method::GET, "/healthz").send().boxed(),
+                server.ask(Method::GET, &path).send().boxed(),
+                server
+                    .ask(Method::GET, MAPS)
+                    .header("authorization", "Bearer wrong")
+                    .send()
+                    .boxed(),
+                server
+                    .ask(Method::GET, MAPS)
+                    .header("authorization", "Bearer alice-token")
+                    .send()
+                    .boxed(),
+                server.ask(Method::GET, "/api/v1/nothing/%zz%ff").send().boxed(),
+                server.ask(Method::GET, &format!("{MAPS}?timeout=x")).send().boxed(),
+                server.ask(Method::GET, &format!("/{}", "x".repeat(65_000))).send().boxed(),
+                server.ask(Method::OPTIONS, "/api").anonymous().send().boxed(),
+            ])
+            .await,
+        );
+        answers.push(server.post(MAPS, &config_map(&name)).await);
+        answers.push(server.post(MAPS, &config_map(&name)).await);
+        answers.push(server.patch(&path, "merge", &json!({"data": {"a": "b"}})).await);
+        answers.push(server.delete(&path).await);
+    }
+    let mut codes: HashMap<String, u16> = HashMap::new();
+    for answer in &answers {
+        let id = answer.headers["audit-id"].to_str().unwrap().to_owned();
+        assert!(codes.insert(id, answer.status.as_u16()).is_none(), "ids are unique");
+    }
+    let events = watched.events();
+    assert_eq!(events.len(), answers.len());
+    for event in events {
+        let code = codes.remove(event["auditID"].as_str().unwrap());
+        assert_eq!(code.map(Value::from), Some(event["responseStatus"]["code"].clone()), "{event}");
+    }
+    assert!(codes.is_empty(), "not written down: {codes:?}");
+}
+
+#[tokio::test]
+async fn an_event_says_who_did_what() {
+    let watched = Watched::start().await;
+    let made = watched
+        .server
+        .ask(Method::POST, &format!("{MAPS}?fieldManager=me"))
+        .header("user-agent", "test/1 \"x\"\t")
+        .header("x-forwarded-for", "10.1.2.3, 10.1.2.4")
+        .header("audit-id", "my-id")
+        .json(&config_map("greeting"))
+        .send()
+        .await;
+    made.expect(201);
+    let mut event = watched.event();
+    for time in ["requestReceivedTimestamp", "stageTimestamp"] {
+        let text = event[time].take();
+        assert_eq!(text.as_str().unwrap().len(), "2026-11-15T12:00:00.000000Z".len(), "{text}");
+    }
+    assert_eq!(
+        event,
+        json!({
+            "kind": "Event",
+            "apiVersion": "audit.k8s.io/v1",
+            "level": "Metadata",
+            "auditID": "my-id",
+            "stage": "ResponseComplete",
+            "requestURI": format!("{MAPS}?fieldManager=me"),
+            "verb": "create",
+            "user": {
+                "username": "admin",
+                "uid": "admin-uid",
+                "groups": ["system:masters", "system:authenticated"],
+            },
+            "sourceIPs": ["10.1.2.3", "10.1.2.4", "127.0.0.1"],
+            "userAgent": "test/1 \"x\"\t",
+            "objectRef": {
+                "resource": "configmaps",
+                "namespace": "default",
+                "name": "greeting",
+                "apiVersion": "v1",
+            },
+            "responseStatus": {"metadata": {}, "code": 201},
+            "requestReceivedTimestamp": null,
+            "stageTimestamp": null,
+            "annotations": {
+                "authorization.k8s.io/decision": "allow",
+                "authorization.k8s.io/reason": "",
+            },
+        })
+    );
+}
+
+#[tokio::test]
+async fn refusals_and_failures_are_told_apart() {
+    let gone = format!("{MAPS}/gone");
+    for (token, method, path, code, reason, decision) in [
+        ("", Method::GET, gone.as_str(), 403, "Forbidden", "forbid"),
+        ("admin-token", Method::GET, gone.as_str(), 404, "NotFound", "allow"),
+        ("nonsense", Method::GET, gone.as_str(), 401, "Unauthorized", ""),
+        ("admin-token", Method::POST, MAPS, 400, "BadRequest", "allow"),
+        ("admin-token", Method::GET, "/healthz", 200, "", "allow"),
+    ] {
+        let watched = Watched::start().await;
+        let ask = watched.server.ask(method, path);
+        let ask = ask.header("authorization", &format!("Bearer {token}"));
+        let ask = ask.header("content-type", "application/json");
+        let answer = ask.raw("{").send().await;
+        assert_eq!(answer.status, code, "{token} {path}");
+        let event = watched.event();
+        let status = &event["responseStatus"];
+        assert_eq!(status["code"], code, "{event}");
+        assert_eq!(status["reason"].as_str().unwrap_or_default(), reason, "{event}");
+        assert_eq!(event["requestURI"], path);
+        let found = &event["annotations"]["authorization.k8s.io/decision"];
+        assert_eq!(found.as_str().unwrap_or_default(), decision, "{event}");
+        match code {
+            401 => assert_eq!((&event["user"], &event["verb"]), (&json!({}), &json!("get"))),
+            403 => {
+                assert_eq!(status["message"], answer.json()["message"]);
+                assert_eq!(event["user"]["username"], "system:anonymous");
+            }
+            _ => assert_eq!(event["user"]["username"], "admin"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn acting_as_somebody_else_is_said() {
+    let watched = Watched::start().await;
+    let ask = watched.server.ask(Method::GET, MAPS).header("impersonate-user", "alice");
+    let answer = ask.send().await;
+    let event = watched.event();
+    assert_eq!(event["user"]["username"], "admin");
+    assert_eq!(event["responseStatus"]["code"], answer.status.as_u16());
+    // Where acting as others is refused, nobody was acted as.
+    let refused = String::from_utf8_lossy(&answer.body).contains("is not offered");
+    let expected = if refused { Value::Null } else { json!("alice") };
+    assert_eq!(event["impersonatedUser"]["username"], expected);
+}
+
+#[tokio::test]
+async fn a_watch_is_written_down_while_it_runs() {
+    let watched = Watched::start().await;
+    let mut running = watched.server.watch(&format!("{MAPS}?watch=1&timeoutSeconds=600")).await;
+    assert!(running.is_quiet());
+    let event = watched.event();
+    assert_eq!((&event["verb"], &event["stage"]), (&json!("watch"), &json!("ResponseStarted")));
+    assert_eq!(event["responseStatus"], json!({"metadata": {}, "code": 200}));
+    assert!(running.is_quiet(), "it still runs");
+}
+
+#[tokio::test]
+async fn a_deletion_and_a_generated_name_are_named() {
+    let watched = Watched::start().await;
+    let object = json!({"metadata": {"generateName": "made-"}});
+    let made = watched.server.post(MAPS, &object).await.expect(201);
+    let name = made["metadata"]["name"].as_str().unwrap();
+    watched.server.delete(&format!("{MAPS}/{name}")).await.expect(200);
+    let events = watched.events();
+    assert_eq!(events[0]["objectRef"]["name"], name);
+    assert_eq!(events[1]["objectRef"]["name"], name);
+    assert_eq!(events[1]["responseStatus"]["status"], "Success");
+}
+
+#[tokio::test]
+async fn a_panic_is_written_down_once() {
+    let watched = Watched::with(|setup| {
+        setup.faults = Faults::injected(|check| match check {
+            Check::TokenFile => panic!("injected"),
+            _ => Ok(()),
+        });
+    })
+    .await;
+    watched.server.get(MAPS).await.fails(500, "InternalError");
+    let event = watched.event();
+    assert_eq!((&event["stage"], &event["verb"]), (&json!("Panic"), &json!("list")));
+    assert_eq!(event["responseStatus"]["code"], 500);
+}
+
+/// A body that never comes.
+fn silence() -> Incoming {
+    let never = futures::stream::pending::<Result<http_body::Frame<Bytes>, std::io::Error>>();
+    StreamBody::new(never).map_err(Into::into).boxed_unsync()
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_is_written_down() {
+    let watched = Watched::start().await;
+    let asked = watched.server.ask(Method::POST, MAPS).header("content-type", "application/json");
+    assert!(asked.open_with(silence()).now_or_never().is_none());
+    let event = watched.event();
+    assert_eq!((&event["verb"], &event["stage"]), (&json!("create"), &json!("ResponseComplete")));
+    assert_eq!(event["responseStatus"]["code"], 499);
+    assert_eq!(event["annotations"]["authorization.k8s.io/decision"], "allow");
+}
+
+#[tokio::test]
+async fn who_is_turned_away_is_written_down() {
+    let watched = Watched::with(|setup| setup.flow = Limits { reads: 1, writes: 1 }).await;
+    let ask = || watched.server.ask(Method::POST, MAPS).header("content-type", "application/json");
+    let mut held = Vec::new();
+    for _ in 0..5 {
+        let mut asked = Box::pin(ask().open_with(silence()));
+        assert!(asked.as_mut().now_or_never().is_none());
+        held.push(asked);
+    }
+    let refused = ask().json(&config_map("x")).send().now_or_never().expect("at once");
+    refused.fails(429, "TooManyRequests");
+    assert_eq!(refused.headers["retry-after"], "1");
+    let event = watched.event();
+    assert_eq!(event["responseStatus"]["code"], 429);
+    assert!(event["annotations"].is_null(), "it was never asked: {event}");
+    assert_eq!(event["user"]["username"], "admin");
+}
+
+#[tokio::test]
+async fn secrets_are_nowhere() {
+    let watched = Watched::start().await;
+    let server = &watched.server;
+    const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+    // "canary" in plain text, and as base64 has it.
+    let (plain, coded) = ("canary-canary", "Y2FuYXJ5LWNhbmFyeQ==");
+    let secret =
+        json!({"metadata": {"name": "s"}, "data": {"k": coded}, "stringData": {"p": plain}});
+    server.post(SECRETS, &secret).await.expect(201);
+    server.post(SECRETS, &secret).await.fails(409, "AlreadyExists");
+    server.get(&format!("{SECRETS}/s")).await.expect(200);
+    server.put(&format!("{SECRETS}/s"), &secret).await.expect(200);
+    server.patch(&format!("{SECRETS}/s"), "merge", &secret).await.expect(200);
+    for bad in [
+        format!("{{\"data\": {{\"k\": \"{coded}\"}}, \"{plain}\": x"),
+        format!("{{\"data\": \"{plain}\"}}"),
+        format!("{{\"metadata\": {{\"name\": \"{plain} {coded}\"}}}}"),
+        format!(
+            "{{\"metadata\": {{\"name\": \"t\"}}, \"data\": {{\"{plain}/{coded}\": \"{plain}\"}}}}"
+        ),
+        format!(
+            "{{\"metadata\": {{\"name\": \"t\"}}, \"type\": \"kubernetes.io/tls\", \"stringData\": {{\"tls.key\": \"{plain}\"}}}}"
+        ),
+    ] {
+        let asked = server.ask(Method::POST, SECRETS).header("content-type", "application/json");
+        let answer = asked.raw(bad.clone()).send().await;
+        assert!(matches!(answer.status.as_u16(), 400 | 422), "{bad}: {}", answer.status);
+    }
+    server.get(&format!("{MAPS}?access_token={plain}&token={plain}&{plain}")).await.expect(200);
+    let bearer = server.ask(Method::GET, MAPS).header("authorization", &format!("Bearer {plain}"));
+    bearer
+        .header("cookie", plain)
+        .header("x-remote-user", plain)
+        .send()
+        .await
+        .fails(401, "Unauthorized");
+    let account = json!({"metadata": {"name": "robot"}});
+    server.post("/api/v1/namespaces/default/serviceaccounts", &account).await.expect(201);
+    let ask = json!({"spec": {"audiences": ["x"]}});
+    let path = "/api/v1/namespaces/default/serviceaccounts/robot/token";
+    let token = server.post(path, &ask).await.expect(201)["status"]["token"].clone();
+    let token = token.as_str().unwrap();
+
+    let text = watched.text();
+    assert!(text.lines().count() > 14, "{text}");
+    for word in [plain, coded, "admin-token", token] {
+        assert!(!text.contains(word), "{word} in\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn events_are_counted() {
+    let watched = Watched::start().await;
+    watched.server.get(MAPS).await.expect(200);
+    let metrics = watched.server.get("/metrics").await;
+    let text = String::from_utf8_lossy(&metrics.body);
+    // Four namespaces were made at the start.
+    assert!(text.contains("apiserver_audit_event_total 5\n"), "{text}");
+    assert!(text.contains("apiserver_audit_error_total{plugin=\"log\"} 0\n"), "{text}");
+}
