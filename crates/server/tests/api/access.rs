@@ -188,8 +188,9 @@ async fn nobody_writes_a_role_with_more_than_they_hold() {
     let (roles, local) =
         (format!("{RBAC}/clusterroles"), format!("{RBAC}/namespaces/default/roles"));
     let wide = rule(&["get", "list"], "", &["configmaps"], &[]);
-    let told =
-        post(&server, "alice", &roles, &role("x", &[wide.clone()])).await.fails(403, "Forbidden");
+    let told = post(&server, "alice", &roles, &role("x", std::slice::from_ref(&wide)))
+        .await
+        .fails(403, "Forbidden");
     assert_eq!(
         told,
         concat!(
@@ -200,8 +201,9 @@ async fn nobody_writes_a_role_with_more_than_they_hold() {
     );
     // A rule that is held, and one that is not: what is missing is told.
     grant(&server, "maps", "alice", &[rule(&["get"], "", &["configmaps"], &[])]).await;
-    let told =
-        post(&server, "alice", &local, &role("x", &[wide.clone()])).await.fails(403, "Forbidden");
+    let told = post(&server, "alice", &local, &role("x", std::slice::from_ref(&wide)))
+        .await
+        .fails(403, "Forbidden");
     assert!(told.starts_with("roles.rbac.authorization.k8s.io \"x\" is forbidden"), "{told}");
     assert!(
         told.ends_with("held:\n{APIGroups:[\"\"], Resources:[\"configmaps\"], Verbs:[\"list\"]}"),
@@ -210,7 +212,12 @@ async fn nobody_writes_a_role_with_more_than_they_hold() {
     let held = role("x", &[rule(&["get"], "", &["configmaps"], &[])]);
     for path in [&roles, &local] {
         post(&server, "alice", path, &held).await.expect(201);
-        every_change_is_refused(&server, &format!("{path}/x"), &role("x", &[wide.clone()])).await;
+        every_change_is_refused(
+            &server,
+            &format!("{path}/x"),
+            &role("x", std::slice::from_ref(&wide)),
+        )
+        .await;
         // What changes nothing but who owns it is let through, and so is less.
         let one = format!("{path}/x");
         let less = json!({"rules": []});
@@ -339,7 +346,10 @@ async fn nobody_binds_a_role_with_more_than_they_hold() {
     let server = TestServer::start().await;
     let_alice_write_roles(&server).await;
     let wide = rule(&["get"], "", &["secrets"], &[]);
-    server.post(&format!("{RBAC}/clusterroles"), &role("wide", &[wide.clone()])).await.expect(201);
+    server
+        .post(&format!("{RBAC}/clusterroles"), &role("wide", std::slice::from_ref(&wide)))
+        .await
+        .expect(201);
     let (everywhere, here) =
         (format!("{RBAC}/clusterrolebindings"), format!("{RBAC}/namespaces/default/rolebindings"));
     let bound = |name: &str| binding(name, "ClusterRole", "wide", "alice");
@@ -505,7 +515,7 @@ async fn the_rules_of_the_caller_are_listed() {
     }
     let local = rule(&["get"], "", &["configmaps"], &["a"]);
     server
-        .post(&format!("{RBAC}/namespaces/default/roles"), &role("r", &[local.clone()]))
+        .post(&format!("{RBAC}/namespaces/default/roles"), &role("r", std::slice::from_ref(&local)))
         .await
         .expect(201);
     let bound = binding("b", "Role", "r", "alice");

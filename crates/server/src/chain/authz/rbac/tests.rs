@@ -336,3 +336,37 @@ fn an_object_of_the_wrong_shape_is_harmless() {
     let found = index.visit(&user("", &[""]), "", |_| ControlFlow::Break(()));
     assert_eq!(found, ControlFlow::Continue(()));
 }
+
+/// The role allows more only while nobody has it. Whoever mixed an old binding with a new role, or a new
+/// one with an old role, would let alice delete.
+#[test]
+fn the_four_kinds_are_seen_as_they_were_at_one_time() {
+    let mut world = World::new();
+    let alice = user("alice", &[]);
+    let over = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let readers: Vec<_> = (0..2)
+        .map(|_| {
+            let (rbac, over, alice) = (Rbac(world.rbac.0.clone()), over.clone(), alice.clone());
+            std::thread::spawn(move || {
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    let target = Target::Resource(on("", "configmaps", "", ""));
+                    let asked = Attributes { user: &alice, verb: "delete", target };
+                    assert!(!rbac.decide(&asked).is_allow());
+                }
+            })
+        })
+        .collect();
+    for _ in 0..1500 {
+        world.cluster_role("r", json!({}), reader("get"));
+        let to_alice = json!([{"kind": "User", "name": "alice"}]);
+        world.bind("clusterrolebindings", "b", "ClusterRole", "r", to_alice);
+        assert!(world.decide(&alice, "get", "").is_allow());
+        world.write("clusterrolebindings", "b", None);
+        assert!(!world.decide(&alice, "get", "").is_allow());
+        world.cluster_role("r", json!({}), reader("delete"));
+    }
+    over.store(true, std::sync::atomic::Ordering::Relaxed);
+    for reader in readers {
+        reader.join().unwrap();
+    }
+}
