@@ -168,7 +168,8 @@ mod tests {
 
     #[test]
     fn rules_are_gathered_by_name_and_once() {
-        let table: Vec<(Vec<ClusterRole>, Vec<(&str, Vec<&str>)>)> = vec![
+        type Verbs = Vec<(&'static str, Vec<&'static str>)>;
+        let table: Vec<(Vec<ClusterRole>, Verbs)> = vec![
             (vec![], vec![]),
             (vec![role("a", "x", &["get"], &[])], vec![]),
             (
