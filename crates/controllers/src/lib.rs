@@ -6,12 +6,14 @@
 //! does it.
 //!
 //! - `accounts`: a `default` service account in every namespace.
+//! - `aggregation`: the rules of cluster roles that are put together from others.
 //! - `namespaces`: empties a namespace that is being deleted, then lets it go.
 //! - `garbage`: deletes what has lost its owners; `graph` knows who owns what, `decide` is pure.
 //! - `catalog` knows which kinds the server has; `feed` watches one of them; `uid` names one object.
 //! - `metrics`: what Kubernetes' work queues report, as text.
 
 mod accounts;
+mod aggregation;
 mod catalog;
 mod feed;
 mod garbage;
@@ -47,6 +49,10 @@ pub async fn run(client: Client, mut shutdown: watch::Receiver<bool>) {
     loops.spawn(supervise("serviceaccount", {
         let client = client.clone();
         move || accounts::run(client.clone())
+    }));
+    loops.spawn(supervise("clusterrole-aggregation", {
+        let client = client.clone();
+        move || aggregation::run(client.clone())
     }));
     loops.spawn(supervise("namespace", {
         let (client, catalog, departures) = (client.clone(), catalog.clone(), departures.clone());

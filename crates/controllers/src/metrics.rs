@@ -17,7 +17,10 @@ pub static NAMESPACES: Counters = Counters::new("namespace");
 /// The counters of the default service accounts.
 pub static ACCOUNTS: Counters = Counters::new("serviceaccount");
 
-static ALL: [&Counters; 3] = [&GARBAGE, &NAMESPACES, &ACCOUNTS];
+/// The counters of aggregated cluster roles.
+pub static AGGREGATION: Counters = Counters::new("ClusterRoleAggregator");
+
+static ALL: [&Counters; 4] = [&GARBAGE, &NAMESPACES, &ACCOUNTS, &AGGREGATION];
 
 /// How often the API could not be discovered.
 pub static DISCOVERY_FAILURES: AtomicU64 = AtomicU64::new(0);

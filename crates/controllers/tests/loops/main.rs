@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
 mod accounts;
+mod aggregation;
 mod fixture;
 mod garbage;
 mod namespaces;

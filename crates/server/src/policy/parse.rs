@@ -259,7 +259,7 @@ fn rule(words: &[&str]) -> Result<Value, &'static str> {
         ],
         _ => return Err("not a rule"),
     };
-    let sorted = |list: &[String]| list.windows(2).all(|pair| pair[0] < pair[1]);
+    let sorted = |list: &[String]| list.is_sorted_by(|a, b| a < b);
     if !parts.iter().all(|(_, list)| sorted(list)) {
         return Err("a list is not sorted, or has something twice");
     }

@@ -1,0 +1,247 @@
+//! Cluster roles that are put together from others: their rules are those of the cluster roles that
+//! their aggregation rule selects.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::core::{ApiResource, ParseExpressionError, Selector, SelectorExt as _};
+use kube::runtime::watcher::Event;
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::json;
+
+use crate::feed;
+use crate::metrics::AGGREGATION;
+use crate::pool::{self, Next};
+use crate::queue::{Backoff, Queue};
+
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(30));
+
+/// The only key: any role may be part of any other, so they are looked at together. One look
+/// answers for all changes that came before it.
+const ALL: &str = "clusterroles";
+
+/// Runs the loop; does not end.
+pub async fn run(client: Client) {
+    let queue = Arc::new(Queue::new(&AGGREGATION, BACKOFF));
+    let roles = ApiResource::erase::<ClusterRole>(&());
+    let watch = feed::follow(client.clone(), &roles, None, &AGGREGATION, |event| {
+        if let Event::Apply(_) | Event::InitApply(_) | Event::Delete(_) = event {
+            queue.add(ALL);
+        }
+    });
+    let reconcile = |_| reconcile(client.clone());
+    // One worker: there is one key.
+    tokio::join!(watch, pool::work(queue.clone(), 1, reconcile));
+}
+
+/// A role that is to get other rules.
+#[derive(Debug, PartialEq)]
+struct Change {
+    name: String,
+    /// The version that this was decided on.
+    version: Option<String>,
+    rules: Vec<PolicyRule>,
+}
+
+/// What to do about all roles.
+#[derive(Debug, Default, PartialEq)]
+struct Decision {
+    changes: Vec<Change>,
+    /// Roles that stay as they are because nobody can tell what they select.
+    unclear: Vec<String>,
+}
+
+/// Which roles have to change. A role that is part of another is brought in order first, so that
+/// each is written once.
+fn decide(mut roles: Vec<ClusterRole>) -> Decision {
+    roles.sort_by_key(ClusterRole::name_any);
+    let before: Vec<Option<Vec<PolicyRule>>> = roles.iter().map(|r| r.rules.clone()).collect();
+    let selectors: Vec<_> = roles.iter().map(selectors).collect();
+    // No chain of roles is longer than there are roles; what goes on longer runs in a circle.
+    for _ in 0..roles.len() {
+        let mut settled = true;
+        for (at, selectors) in selectors.iter().enumerate() {
+            let Some(Ok(selectors)) = selectors else { continue };
+            let rules = gathered(&roles, at, selectors);
+            if let Some(role) = roles.get_mut(at)
+                && role.rules.as_deref().unwrap_or_default() != rules
+            {
+                role.rules = Some(rules);
+                settled = false;
+            }
+        }
+        if settled {
+            break;
+        }
+    }
+    let mut decision = Decision::default();
+    for ((role, before), selectors) in roles.into_iter().zip(before).zip(selectors) {
+        let (name, version) = (role.name_any(), role.resource_version());
+        if let Some(Err(_)) = selectors {
+            decision.unclear.push(name);
+        } else if role.rules != before {
+            let rules = role.rules.unwrap_or_default();
+            decision.changes.push(Change { name, version, rules });
+        }
+    }
+    decision
+}
+
+/// What selects the parts of a role; `None` if it has rules of its own.
+fn selectors(role: &ClusterRole) -> Option<Result<Vec<Selector>, ParseExpressionError>> {
+    let selectors = role.aggregation_rule.as_ref()?.cluster_role_selectors.iter().flatten();
+    Some(selectors.cloned().map(Selector::try_from).collect())
+}
+
+/// The rules of the roles that are selected, each once; the role at `at` is no part of itself.
+fn gathered(roles: &[ClusterRole], at: usize, selectors: &[Selector]) -> Vec<PolicyRule> {
+    let mut rules: Vec<PolicyRule> = Vec::new();
+    for selector in selectors {
+        let others = roles.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, role)| role);
+        for role in others.filter(|role| selector.matches(role.labels())) {
+            for rule in role.rules.iter().flatten() {
+                if !rules.contains(rule) {
+                    rules.push(rule.clone());
+                }
+            }
+        }
+    }
+    rules
+}
+
+async fn reconcile(client: Client) -> anyhow::Result<Next> {
+    let api: Api<ClusterRole> = Api::all(client);
+    let roles = api.list(&ListParams::default()).await?.items;
+    let Decision { changes, unclear } = decide(roles);
+    for Change { name, version, rules } in changes {
+        let patch = json!({"metadata": {"resourceVersion": version}, "rules": rules});
+        match api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            Err(kube::Error::Api(status)) if status.is_conflict() => {
+                return Ok(Next::Wait(format!("{name} was changed meanwhile")));
+            }
+            Err(error) => return Err(error).with_context(|| format!("cannot write {name}")),
+        }
+    }
+    anyhow::ensure!(unclear.is_empty(), "bad selectors of roles in {}", unclear.join(", "));
+    Ok(Next::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    fn rule(verb: &str) -> Value {
+        json!({"verbs": [verb], "apiGroups": [""], "resources": ["pods"]})
+    }
+
+    /// A role with the label of `joins`, the rules of `verbs` and a selector of each in `gathers`.
+    fn role(name: &str, joins: &str, verbs: &[&str], gathers: &[&str]) -> ClusterRole {
+        let rules: Vec<Value> = verbs.iter().map(|verb| rule(verb)).collect();
+        let mut role = json!({
+            "metadata": {"name": name, "resourceVersion": "7", "labels": {"to": joins}},
+            "rules": rules,
+        });
+        if !gathers.is_empty() {
+            let of = |to: &&str| json!({"matchLabels": {"to": to}});
+            let selectors: Vec<Value> = gathers.iter().map(of).collect();
+            role["aggregationRule"] = json!({ "clusterRoleSelectors": selectors });
+        }
+        serde_json::from_value(role).unwrap()
+    }
+
+    fn decided(roles: Vec<ClusterRole>) -> Vec<(String, Vec<String>)> {
+        let changes = decide(roles).changes.into_iter();
+        changes
+            .map(|change| {
+                assert_eq!(change.version.as_deref(), Some("7"));
+                let verbs = change.rules.into_iter().flat_map(|rule| rule.verbs);
+                (change.name, verbs.collect())
+            })
+            .collect()
+    }
+
+    #[test]
+    fn rules_are_gathered_by_name_and_once() {
+        type Verbs = Vec<(&'static str, Vec<&'static str>)>;
+        let table: Vec<(Vec<ClusterRole>, Verbs)> = vec![
+            (vec![], vec![]),
+            (vec![role("a", "x", &["get"], &[])], vec![]),
+            (
+                vec![
+                    role("sum", "", &[], &["x"]),
+                    role("b", "x", &["list", "get"], &[]),
+                    role("a", "x", &["get", "watch"], &[]),
+                    role("c", "y", &["delete"], &[]),
+                ],
+                vec![("sum", vec!["get", "watch", "list"])],
+            ),
+            // As it should be.
+            (vec![role("sum", "", &["get"], &["x"]), role("a", "x", &["get"], &[])], vec![]),
+            // Rules of its own are none of its own.
+            (
+                vec![role("sum", "", &["delete", "get"], &["x"]), role("a", "x", &["get"], &[])],
+                vec![("sum", vec!["get"])],
+            ),
+            (vec![role("sum", "", &["get"], &["x"])], vec![("sum", vec![])]),
+            // Selectors in their order, and never itself.
+            (
+                vec![
+                    role("sum", "x", &["delete"], &["y", "x"]),
+                    role("a", "x", &["get"], &[]),
+                    role("b", "y", &["list"], &[]),
+                ],
+                vec![("sum", vec!["list", "get"])],
+            ),
+        ];
+        for (roles, expected) in table {
+            let shown = format!("{roles:?}");
+            let expected: Vec<(String, Vec<String>)> = expected
+                .into_iter()
+                .map(|(name, verbs)| (name.into(), verbs.into_iter().map(Into::into).collect()))
+                .collect();
+            assert_eq!(decided(roles), expected, "{shown}");
+        }
+    }
+
+    #[test]
+    fn sums_of_sums_are_settled_at_once() {
+        let roles = vec![
+            role("admin", "", &[], &["admin"]),
+            role("edit", "admin", &[], &["edit"]),
+            role("view", "edit", &[], &["view"]),
+            role("part", "view", &["get"], &[]),
+        ];
+        let all = ["admin", "edit", "view"].map(|name| (name.to_owned(), vec!["get".to_owned()]));
+        assert_eq!(decided(roles), all);
+    }
+
+    #[test]
+    fn circles_come_to_rest() {
+        let circle =
+            |a: &[&str], b: &[&str]| vec![role("a", "a", a, &["b"]), role("b", "b", b, &["a"])];
+        assert_eq!(
+            decided(circle(&["get", "list"], &["list", "get"])),
+            [("a".to_owned(), vec!["list".to_owned(), "get".to_owned()])]
+        );
+        assert_eq!(decided(circle(&["get"], &["get"])), []);
+    }
+
+    #[test]
+    fn a_role_that_is_unclear_stays_and_stops_no_other() {
+        let mut bad = role("bad", "", &["get"], &["x"]);
+        let selector = json!({"matchExpressions": [{"key": "k", "operator": "Is"}]});
+        let selectors = json!({ "clusterRoleSelectors": [selector] });
+        bad.aggregation_rule = serde_json::from_value(selectors).unwrap();
+        let good = role("good", "", &["get"], &["x"]);
+        let Decision { changes, unclear } = decide(vec![bad, good]);
+        assert_eq!(unclear, ["bad"]);
+        assert_eq!(changes.len(), 1);
+        assert_eq!(changes[0].name, "good");
+    }
+}
