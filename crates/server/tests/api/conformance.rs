@@ -15,7 +15,16 @@ use serde_json::Value;
 use super::fixture::TestServer;
 
 /// The scenarios whose kinds and rules are served so far.
-const REPLAYED: &[&str] = &["namespaced", "pod-projection", "discovery"];
+const REPLAYED: &[&str] = &[
+    "namespaced",
+    "pod-projection",
+    "discovery",
+    "access-reviews",
+    "tokens",
+    "node-restriction",
+    "access-approve",
+    "access-attest",
+];
 
 /// Steps that answer differently: (scenario, step from 1, why).
 const EXCEPTIONS: &[(&str, usize, &str)] = &[

@@ -14,6 +14,7 @@ mod events;
 mod fixture;
 mod impersonation;
 mod lists;
+mod matrix;
 mod mutations;
 mod options;
 mod patches;

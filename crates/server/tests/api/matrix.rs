@@ -1,0 +1,127 @@
+//! Who may do what, every cell of it: callers of every sort × everything that can be asked.
+//!
+//! `matrix/table.txt` is the table; a line is a request, a column a caller, and a cell says what must come of it. What is
+//! allowed is asked for as a dry run. What is refused is asked for both ways, must change nothing and must give
+//! nothing away. `WINDLASS_PRINT_MATRIX=1` prints the table as the server has it.
+
+mod callers;
+mod requests;
+
+use std::fmt::Write as _;
+
+use callers::{Caller, World};
+use requests::Request;
+
+/// What came of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// It was done, or would have been.
+    Allowed,
+    /// 403.
+    Forbidden,
+    /// 401.
+    Unknown,
+}
+
+impl Verdict {
+    fn of(code: u16) -> Option<Verdict> {
+        match code {
+            200 | 201 => Some(Verdict::Allowed),
+            403 => Some(Verdict::Forbidden),
+            401 => Some(Verdict::Unknown),
+            _ => None,
+        }
+    }
+
+    fn sign(self) -> char {
+        match self {
+            Verdict::Allowed => '+',
+            Verdict::Forbidden => '-',
+            Verdict::Unknown => '!',
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_cell_is_as_the_table_says() {
+    let world = World::new().await;
+    let requests = requests::all(&world).await;
+    let before = world.server.revision();
+    let mut actual = Vec::new();
+    let mut wrong = Vec::new();
+    for request in &requests {
+        let mut line = format!("{:<12} {:<54}", request.verb, request.what);
+        for caller in &world.callers {
+            line.push(cell(&world, request, caller, &mut wrong).await);
+        }
+        actual.push(line);
+    }
+    assert_eq!(world.server.revision(), before, "something was changed");
+    if std::env::var_os("WINDLASS_PRINT_MATRIX").is_some() {
+        print(&world, &actual);
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    compare(&world, &actual);
+}
+
+async fn cell(world: &World, request: &Request, caller: &Caller, wrong: &mut Vec<String>) -> char {
+    let about = format!("{} {} as {}", request.verb, request.what, caller.name);
+    let answer = request.send(world, caller, true).await;
+    let code = answer.status.as_u16();
+    let Some(verdict) = Verdict::of(code) else {
+        let body = String::from_utf8_lossy(&answer.body);
+        wrong.push(format!("{about}: {code} {body}"));
+        return '?';
+    };
+    if verdict == Verdict::Allowed {
+        return verdict.sign();
+    }
+    let before = world.server.revision();
+    let really = request.send(world, caller, false).await;
+    for refused in [answer, really] {
+        let body = String::from_utf8_lossy(&refused.body).into_owned();
+        if Verdict::of(refused.status.as_u16()) != Some(verdict) {
+            wrong.push(format!("{about}: a dry run is refused as {code}, but not {body}"));
+        }
+        if body.contains(callers::CANARY) || body.contains(callers::CANARY_BASE64) {
+            wrong.push(format!("{about}: the refusal gives away what the object says: {body}"));
+        }
+    }
+    if world.server.revision() != before {
+        wrong.push(format!("{about}: refused, and yet something changed"));
+    }
+    verdict.sign()
+}
+
+fn compare(world: &World, actual: &[String]) {
+    let table = include_str!("matrix/table.txt");
+    let wanted: Vec<&str> =
+        table.lines().filter(|l| !l.trim().is_empty() && !l.starts_with('#')).collect();
+    let mut differences = String::new();
+    for line in actual {
+        if !wanted.contains(&line.as_str()) {
+            let _ = writeln!(differences, "the server:  {line}");
+        }
+    }
+    for line in &wanted {
+        if !actual.iter().any(|a| a == line) {
+            let _ = writeln!(differences, "the table:   {line}");
+        }
+    }
+    assert!(differences.is_empty(), "columns: {}\n{differences}", world.names());
+    let signs = actual.iter().flat_map(|line| line.chars().rev().take(world.callers.len()));
+    let (mut all, mut allowed) = (0, 0);
+    for sign in signs {
+        all += 1;
+        allowed += usize::from(sign == '+');
+    }
+    assert!(all >= 700, "only {all} cells");
+    // A table that allows much tests little.
+    assert!(allowed * 100 <= all * 35, "{allowed} of {all} cells are allowed");
+}
+
+#[allow(clippy::print_stdout, reason = "this is what was asked for")]
+fn print(world: &World, actual: &[String]) {
+    println!("# columns: {}", world.names());
+    actual.iter().for_each(|line| println!("{line}"));
+}

@@ -1,0 +1,248 @@
+//! The callers of the matrix, and the objects they ask for.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use http::Method;
+use serde_json::{Value, json};
+use windlass_server::chain::authn::token_file::TokenFile;
+
+use crate::fixture::TestServer;
+
+/// Stands in objects that must not be given away.
+pub const CANARY: &str = "canary-8d1f";
+/// The same, as secrets hold it.
+pub const CANARY_BASE64: &str = "Y2FuYXJ5LThkMWY";
+
+/// A server with objects in it, and callers.
+pub struct World {
+    pub server: TestServer,
+    pub callers: Vec<Caller>,
+}
+
+/// Somebody with a credential, or without.
+pub struct Caller {
+    pub name: &'static str,
+    token: Option<String>,
+    headers: &'static [(&'static str, &'static str)],
+}
+
+/// Users with static tokens: (name, groups).
+const USERS: &[(&str, &str)] = &[
+    ("nobody", "dev"),
+    ("editor", ""),
+    ("viewer", ""),
+    ("root", ""),
+    ("rolemaker", ""),
+    ("binder", ""),
+    ("impersonator", ""),
+    ("system:node:node-1", "system:nodes"),
+    ("system:node:node-2", "system:nodes"),
+    ("system:node:node-3", ""),
+    ("master", "system:masters"),
+    ("monitor", "system:monitoring"),
+];
+
+impl World {
+    pub async fn new() -> World {
+        let file: String = USERS
+            .iter()
+            .map(|(name, groups)| format!("{name}-token,{name},{name}-uid,\"{groups}\"\n"))
+            .collect();
+        let file = Arc::new(
+            TokenFile::parse(&format!("admin-token,admin,,system:masters\n{file}")).unwrap(),
+        );
+        let server = TestServer::with(move |setup| {
+            setup.authenticator.tokens = ArcSwap::from(file.clone());
+        })
+        .await;
+        objects(&server).await;
+        grants(&server).await;
+        let callers = callers(&server).await;
+        World { server, callers }
+    }
+
+    pub fn names(&self) -> String {
+        self.callers.iter().map(|c| c.name).collect::<Vec<_>>().join(" ")
+    }
+}
+
+impl Caller {
+    pub fn headers(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let token = self.token.iter().map(|token| ("authorization", format!("Bearer {token}")));
+        token.chain(self.headers.iter().map(|(name, value)| (*name, (*value).to_owned())))
+    }
+}
+
+async fn make(server: &TestServer, path: &str, object: Value) -> Value {
+    server.post(path, &object).await.expect(201)
+}
+
+fn named(name: &str) -> Value {
+    json!({"metadata": {"name": name}})
+}
+
+async fn objects(server: &TestServer) {
+    for namespace in ["team", "other"] {
+        make(server, "/api/v1/namespaces", named(namespace)).await;
+        let base = format!("/api/v1/namespaces/{namespace}");
+        for name in ["used", "unused"] {
+            let secret = json!({"metadata": {"name": name}, "stringData": {"k": CANARY}});
+            make(server, &format!("{base}/secrets"), secret).await;
+            let map = json!({"metadata": {"name": name}, "data": {"k": CANARY}});
+            make(server, &format!("{base}/configmaps"), map).await;
+        }
+        for account in ["default", "build"] {
+            make(server, &format!("{base}/serviceaccounts"), named(account)).await;
+        }
+    }
+    for node in ["node-1", "node-2"] {
+        make(server, "/api/v1/nodes", named(node)).await;
+        let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+        make(server, leases, named(node)).await;
+        make(server, "/api/v1/namespaces/team/pods", pod(&format!("on-{node}"), node)).await;
+    }
+    make(server, "/apis/coordination.k8s.io/v1/namespaces/team/leases", named("lock")).await;
+}
+
+/// A pod on a node; the one on node-1 uses what is called `used`.
+fn pod(name: &str, node: &str) -> Value {
+    let volumes = if node == "node-1" {
+        json!([{"name": "s", "secret": {"secretName": "used"}}, {"name": "c", "configMap": {"name": "used"}}])
+    } else {
+        json!([])
+    };
+    json!({
+        "metadata": {"name": name},
+        "spec": {
+            "nodeName": node, "serviceAccountName": if node == "node-1" { "build" } else { "default" },
+            "containers": [{"name": "c", "image": "i"}], "volumes": volumes,
+        },
+    })
+}
+
+async fn grants(server: &TestServer) {
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let team = format!("{rbac}/namespaces/team");
+    let roles = ["roles", "rolebindings"];
+    let manage =
+        json!([{"apiGroups": ["rbac.authorization.k8s.io"], "resources": roles, "verbs": ["*"]}]);
+    let mut bind = manage.clone();
+    bind[0]["resources"] = json!(["rolebindings"]);
+    bind.as_array_mut().unwrap().push(json!({
+        "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"],
+        "resourceNames": ["view"], "verbs": ["bind"],
+    }));
+    let alice = json!([{"apiGroups": [""], "resources": ["users"], "resourceNames": ["alice"], "verbs": ["impersonate"]}]);
+    for (name, rules) in [("manage-roles", manage), ("bind-view", bind), ("be-alice", alice)] {
+        let role = json!({"metadata": {"name": name}, "rules": rules});
+        make(server, &format!("{rbac}/clusterroles"), role).await;
+    }
+    for (user, role) in [
+        ("editor", "edit"),
+        ("viewer", "view"),
+        ("rolemaker", "manage-roles"),
+        ("binder", "bind-view"),
+    ] {
+        make(server, &format!("{team}/rolebindings"), binding(user, role)).await;
+    }
+    for (user, role) in [("root", "cluster-admin"), ("impersonator", "be-alice")] {
+        make(server, &format!("{rbac}/clusterrolebindings"), binding(user, role)).await;
+    }
+}
+
+fn binding(user: &str, role: &str) -> Value {
+    json!({
+        "metadata": {"name": user},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+    })
+}
+
+async fn callers(server: &TestServer) -> Vec<Caller> {
+    let by_token =
+        |name: &'static str, token: String| Caller { name, token: Some(token), headers: &[] };
+    let user = |name: &'static str| by_token(name, format!("{name}-token"));
+    let boot = |id: &str| format!("{id}.0123456789abcdef");
+    bootstrap_token(server, "goodid", &[]).await;
+    bootstrap_token(server, "lateid", &[("expiration", "2020-01-01T00:00:00Z")]).await;
+    bootstrap_token(server, "otherx", &[("usage-bootstrap-authentication", "false")]).await;
+    let account = token(server, "team", json!({})).await;
+    let foreign = token(server, "team", json!({"audiences": ["https://elsewhere.example"]})).await;
+    let orphan = orphaned_token(server).await;
+    vec![
+        Caller { name: "anonymous", token: None, headers: &[] },
+        by_token("wrong-token", "nonsense".into()),
+        user("nobody"),
+        by_token("bootstrap", boot("goodid")),
+        by_token("bootstrap-expired", boot("lateid")),
+        by_token("bootstrap-unusable", boot("otherx")),
+        Caller { name: "node-1", ..user("system:node:node-1") },
+        Caller { name: "node-2", ..user("system:node:node-2") },
+        Caller { name: "node-3-not-in-group", ..user("system:node:node-3") },
+        by_token("account", account),
+        by_token("account-other-audience", foreign),
+        by_token("account-of-deleted-pod", orphan),
+        user("viewer"),
+        user("editor"),
+        user("rolemaker"),
+        user("binder"),
+        user("monitor"),
+        Caller {
+            name: "nobody-as-master",
+            headers: &[("impersonate-user", "master")],
+            ..user("nobody")
+        },
+        Caller {
+            name: "impersonator-as-alice",
+            headers: &[("impersonate-user", "alice")],
+            ..user("impersonator")
+        },
+        Caller {
+            name: "impersonator-as-masters",
+            headers: &[("impersonate-user", "alice"), ("impersonate-group", "system:masters")],
+            ..user("impersonator")
+        },
+        user("root"),
+        user("master"),
+    ]
+}
+
+async fn bootstrap_token(server: &TestServer, id: &str, more: &[(&str, &str)]) {
+    let mut data = json!({
+        "token-id": id, "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true",
+    });
+    for (key, value) in more {
+        data[*key] = json!(value);
+    }
+    let name = format!("bootstrap-token-{id}");
+    let secret = json!({"metadata": {"name": name}, "type": "bootstrap.kubernetes.io/token", "stringData": data});
+    make(server, "/api/v1/namespaces/kube-system/secrets", secret).await;
+}
+
+async fn token(server: &TestServer, namespace: &str, spec: Value) -> String {
+    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/build/token");
+    let request =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
+    let made = server.post(&path, &request).await.expect(201);
+    made["status"]["token"].as_str().unwrap().to_owned()
+}
+
+/// A token whose pod is gone.
+async fn orphaned_token(server: &TestServer) -> String {
+    let pods = "/api/v1/namespaces/team/pods";
+    make(
+        server,
+        pods,
+        json!({
+            "metadata": {"name": "gone"},
+            "spec": {"serviceAccountName": "build", "containers": [{"name": "c", "image": "i"}]},
+        }),
+    )
+    .await;
+    let bound = json!({"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "gone"}});
+    let token = token(server, "team", bound).await;
+    let path = format!("{pods}/gone?gracePeriodSeconds=0");
+    server.ask(Method::DELETE, &path).send().await.expect(200);
+    token
+}
