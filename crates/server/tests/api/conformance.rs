@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::fixture::TestServer;
 
 /// The scenarios whose kinds and rules are served so far.
-const REPLAYED: &[&str] = &["namespaced", "pod-projection", "discovery"];
+const REPLAYED: &[&str] = &["namespaced", "pod-projection", "discovery", "tokens"];
 
 /// Steps that answer differently: (scenario, step from 1, why).
 const EXCEPTIONS: &[(&str, usize, &str)] = &[

@@ -9,12 +9,13 @@ use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use tokio::sync::watch;
+use windlass_pki::CertificateDer;
 use windlass_server::body::{Body, Incoming};
 use windlass_server::chain;
 use windlass_server::chain::authn::{Authenticator, token_file::TokenFile};
 use windlass_server::peer::Peer;
 use windlass_server::server::{Server, Setup, start};
-use windlass_server::tokens::TokenSigner;
+use windlass_server::tokens::{TokenSigner, TokenVerifier};
 use windlass_store::{Embedded, Options, Store};
 
 /// A running server; its data goes with it.
@@ -38,13 +39,22 @@ pub struct Asked<'a> {
     method: Method,
     path: String,
     headers: HeaderMap,
+    chain: Vec<CertificateDer<'static>>,
     body: Bytes,
 }
+
+/// Who issues tokens of service accounts, and whom they are for.
+pub const ISSUER: &str = "https://kubernetes.default.svc";
 
 impl TestServer {
     /// A fresh server whose users are those of `tokens.csv`.
     pub async fn start() -> TestServer {
-        TestServer::on(tempfile::tempdir().unwrap()).await
+        TestServer::with(|_| {}).await
+    }
+
+    /// As [`TestServer::start`], with something changed.
+    pub async fn with(change: impl FnOnce(&mut Setup)) -> TestServer {
+        TestServer::on(tempfile::tempdir().unwrap(), change).await
     }
 
     /// The server again, on the same data.
@@ -53,22 +63,26 @@ impl TestServer {
         down.send_replace(true);
         store.close().await.unwrap();
         drop((server, store));
-        TestServer::on(dir).await
+        TestServer::on(dir, |_| {}).await
     }
 
-    async fn on(dir: tempfile::TempDir) -> TestServer {
+    async fn on(dir: tempfile::TempDir, change: impl FnOnce(&mut Setup)) -> TestServer {
         let store: Arc<dyn Store> = Arc::new(Embedded::open(Options::new(dir.path())).unwrap());
         let (down, shutdown) = watch::channel(false);
         let tokens = TokenFile::parse(include_str!("tokens.csv")).unwrap();
         let key = windlass_pki::PrivateKey::generate().unwrap();
-        let setup = Setup {
+        let keys = [key.public_key().clone()];
+        let verifier = TokenVerifier::new(vec![ISSUER.into()], Vec::new(), &keys).unwrap();
+        let mut setup = Setup {
             authenticator: Authenticator {
                 tokens: ArcSwap::from_pointee(tokens),
+                service_accounts: Some(Arc::new(verifier)),
                 ..Authenticator::default()
             },
-            tokens: Some(TokenSigner::new(key, "https://kubernetes.default.svc").unwrap()),
+            tokens: Some(TokenSigner::new(key, ISSUER).unwrap()),
             ..Setup::new(store.clone(), shutdown)
         };
+        change(&mut setup);
         let server = start(setup).await.unwrap();
         TestServer { server, store, down, dir }
     }
@@ -80,6 +94,7 @@ impl TestServer {
             method,
             path: path.to_owned(),
             headers: HeaderMap::new(),
+            chain: Vec::new(),
             body: Bytes::new(),
         };
         asked.header("authorization", "Bearer admin-token")
@@ -146,6 +161,12 @@ impl Asked<'_> {
         self
     }
 
+    /// Over a connection with a client certificate.
+    pub fn presenting(mut self, chain: &[CertificateDer<'static>]) -> Self {
+        self.chain = chain.to_vec();
+        self
+    }
+
     /// As nobody.
     pub fn anonymous(mut self) -> Self {
         self.headers.remove("authorization");
@@ -177,7 +198,7 @@ impl Asked<'_> {
         *request.method_mut() = self.method;
         *request.uri_mut() = self.path.parse().unwrap();
         *request.headers_mut() = self.headers;
-        let peer = Peer::tls("127.0.0.1:1".parse().unwrap(), Vec::new());
+        let peer = Peer::tls("127.0.0.1:1".parse().unwrap(), self.chain);
         let response = chain::handle(&self.server.server, &peer, request).await;
         let (parts, body) = response.into_parts();
         (parts.status, parts.headers, body)
