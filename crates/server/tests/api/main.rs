@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
 mod apply;
+mod authentication;
 mod bad_input;
 mod conformance;
 mod crud;
