@@ -155,6 +155,8 @@ fn a_pem_file_may_hold_several_cas() {
         let chain = [leaf(ca, jane(), &[Purpose::ClientAuth], days(-1, 1))];
         assert_eq!(name(&trusted, &chain).unwrap(), "jane");
     }
+    assert!(trusted.overlaps(&cas(&[&two])));
+    assert!(!cas(&[&one]).overlaps(&cas(&[&two])));
     assert!(ClientCas::from_pem(b"").is_err());
     assert!(!trusted.is_empty());
 }
