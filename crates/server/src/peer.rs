@@ -92,3 +92,73 @@ impl Peer {
         Ok(Some(verified))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use time::Duration;
+    use time::macros::datetime;
+    use windlass_pki::{
+        Authority, Leaf, PrivateKey, Purpose, Serial, Subject, SystemRandom, Validity, issue,
+    };
+
+    use super::*;
+
+    const NOW: OffsetDateTime = datetime!(2026-06-01 12:00 UTC);
+
+    fn serial() -> Serial {
+        Serial::random(&SystemRandom::new()).unwrap()
+    }
+
+    fn authority() -> Authority {
+        let (subject, key) = (Subject::new("ca", &[]).unwrap(), PrivateKey::generate().unwrap());
+        let validity = Validity::lasting(NOW, Duration::days(9)).unwrap();
+        Authority::self_signed(&subject, validity, key, serial()).unwrap()
+    }
+
+    fn trust(ca: &Authority) -> Arc<ClientCas> {
+        Arc::new(ClientCas::new(&[ca.certificate().der().clone()]).unwrap())
+    }
+
+    fn peer(ca: &Authority) -> Peer {
+        let key = PrivateKey::generate().unwrap();
+        let leaf = Leaf {
+            subject: Subject::new("jane", &[]).unwrap(),
+            alt_names: Vec::new(),
+            purposes: vec![Purpose::ClientAuth],
+            validity: Validity::lasting(NOW, Duration::days(1)).unwrap(),
+            public_key: key.public_key(),
+            serial: serial(),
+        };
+        let chain = vec![issue(ca, &leaf).unwrap().into()];
+        Peer::tls("127.0.0.1:1".parse().unwrap(), chain)
+    }
+
+    #[test]
+    fn a_verdict_is_kept_for_its_cas_and_its_time() {
+        let ca = authority();
+        let (peer, trusted) = (peer(&ca), trust(&ca));
+        let first = peer.certificate(&trusted, NOW).unwrap().unwrap();
+        let again = peer.certificate(&trusted, NOW).unwrap().unwrap();
+        assert!(Arc::ptr_eq(&first, &again), "it was verified twice");
+        // The same CA under new cover is asked again, another one is another matter.
+        let renewed = peer.certificate(&trust(&ca), NOW).unwrap().unwrap();
+        assert!(!Arc::ptr_eq(&first, &renewed));
+        assert!(peer.certificate(&trust(&authority()), NOW).is_err());
+        assert!(peer.certificate_user(&Arc::default(), NOW).is_err());
+        assert!(peer.certificate(&trusted, NOW + Duration::days(2)).is_err());
+    }
+
+    #[test]
+    fn verdicts_by_clients_and_proxies_cas_stand_side_by_side() {
+        let ca = authority();
+        let (peer, clients, proxies) = (peer(&ca), trust(&ca), trust(&ca));
+        let ask = |cas: &Arc<ClientCas>| peer.certificate(cas, NOW).unwrap().unwrap();
+        let (client, proxy) = (ask(&clients), ask(&proxies));
+        assert!(Arc::ptr_eq(&client, &ask(&clients)) && Arc::ptr_eq(&proxy, &ask(&proxies)));
+        for _ in 0..10 {
+            ask(&trust(&ca));
+        }
+        let Origin::Tls { verdicts, .. } = &peer.origin else { panic!("not TLS") };
+        assert_eq!(verdicts.lock().unwrap().len(), VERDICTS);
+    }
+}

@@ -9,13 +9,14 @@ use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use tokio::sync::watch;
+use windlass_pki::CertificateDer;
 use windlass_server::body::{Body, Incoming};
 use windlass_server::chain;
 use windlass_server::chain::admission::Plugins;
 use windlass_server::chain::authn::{Authenticator, token_file::TokenFile};
 use windlass_server::peer::Peer;
 use windlass_server::server::{Server, Setup, start};
-use windlass_server::tokens::TokenSigner;
+use windlass_server::tokens::{TokenSigner, TokenVerifier};
 use windlass_store::{Embedded, Options, Store};
 
 /// A running server; its data goes with it.
@@ -24,11 +25,7 @@ pub struct TestServer {
     pub store: Arc<dyn Store>,
     down: watch::Sender<bool>,
     dir: tempfile::TempDir,
-    change: Change,
 }
-
-/// What a test wants different from the usual settings.
-type Change = Arc<dyn Fn(&mut Setup) + Send + Sync>;
 
 /// What came back.
 pub struct Answer {
@@ -43,8 +40,12 @@ pub struct Asked<'a> {
     method: Method,
     path: String,
     headers: HeaderMap,
+    chain: Vec<CertificateDer<'static>>,
     body: Bytes,
 }
+
+/// Who issues tokens of service accounts, and whom they are for.
+pub const ISSUER: &str = "https://kubernetes.default.svc";
 
 impl TestServer {
     /// A fresh server whose users are those of `tokens.csv`. It leaves pods as they are sent: most
@@ -53,37 +54,40 @@ impl TestServer {
         TestServer::with(|_| {}).await
     }
 
-    /// A fresh server with other settings; it keeps them when it is restarted.
-    pub async fn with(change: impl Fn(&mut Setup) + Send + Sync + 'static) -> TestServer {
-        TestServer::on(tempfile::tempdir().unwrap(), Arc::new(change)).await
+    /// As [`TestServer::start`], with something changed.
+    pub async fn with(change: impl FnOnce(&mut Setup)) -> TestServer {
+        TestServer::on(tempfile::tempdir().unwrap(), change).await
     }
 
-    /// The server again, on the same data.
+    /// The server again, on the same data, with the usual settings.
     pub async fn restart(self) -> TestServer {
-        let TestServer { server, store, down, dir, change } = self;
+        let TestServer { server, store, down, dir } = self;
         down.send_replace(true);
         store.close().await.unwrap();
         drop((server, store));
-        TestServer::on(dir, change).await
+        TestServer::on(dir, |_| {}).await
     }
 
-    async fn on(dir: tempfile::TempDir, change: Change) -> TestServer {
+    async fn on(dir: tempfile::TempDir, change: impl FnOnce(&mut Setup)) -> TestServer {
         let store: Arc<dyn Store> = Arc::new(Embedded::open(Options::new(dir.path())).unwrap());
         let (down, shutdown) = watch::channel(false);
         let tokens = TokenFile::parse(include_str!("tokens.csv")).unwrap();
         let key = windlass_pki::PrivateKey::generate().unwrap();
+        let keys = [key.public_key().clone()];
+        let verifier = TokenVerifier::new(vec![ISSUER.into()], Vec::new(), &keys).unwrap();
         let mut setup = Setup {
             authenticator: Authenticator {
                 tokens: ArcSwap::from_pointee(tokens),
+                service_accounts: Some(Arc::new(verifier)),
                 ..Authenticator::default()
             },
-            tokens: Some(TokenSigner::new(key, "https://kubernetes.default.svc").unwrap()),
+            tokens: Some(TokenSigner::new(key, ISSUER).unwrap()),
             plugins: Plugins { service_account: false, ..Plugins::default() },
             ..Setup::new(store.clone(), shutdown)
         };
         change(&mut setup);
         let server = start(setup).await.unwrap();
-        TestServer { server, store, down, dir, change }
+        TestServer { server, store, down, dir }
     }
 
     /// A request as the admin.
@@ -93,6 +97,7 @@ impl TestServer {
             method,
             path: path.to_owned(),
             headers: HeaderMap::new(),
+            chain: Vec::new(),
             body: Bytes::new(),
         };
         asked.header("authorization", "Bearer admin-token")
@@ -159,6 +164,12 @@ impl Asked<'_> {
         self
     }
 
+    /// Over a connection with a client certificate.
+    pub fn presenting(mut self, chain: &[CertificateDer<'static>]) -> Self {
+        self.chain = chain.to_vec();
+        self
+    }
+
     /// As nobody.
     pub fn anonymous(mut self) -> Self {
         self.headers.remove("authorization");
@@ -190,7 +201,7 @@ impl Asked<'_> {
         *request.method_mut() = self.method;
         *request.uri_mut() = self.path.parse().unwrap();
         *request.headers_mut() = self.headers;
-        let peer = Peer::tls("127.0.0.1:1".parse().unwrap(), Vec::new());
+        let peer = Peer::tls("127.0.0.1:1".parse().unwrap(), self.chain);
         let response = chain::handle(&self.server.server, &peer, request).await;
         let (parts, body) = response.into_parts();
         (parts.status, parts.headers, body)

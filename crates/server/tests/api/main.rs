@@ -5,6 +5,7 @@
 mod access;
 mod apply;
 mod audit;
+mod authentication;
 mod bad_input;
 mod conformance;
 mod create_rights;

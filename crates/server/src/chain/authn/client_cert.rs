@@ -80,6 +80,13 @@ impl ClientCas {
         self.anchors.is_empty()
     }
 
+    /// Whether both trust a CA. Then every client is a front proxy, unless proxies are known by name:
+    /// kube-apiserver does not start so, and neither should anybody else.
+    pub fn overlaps(&self, other: &ClientCas) -> bool {
+        let theirs = |ca: &Anchor| other.anchors.iter().any(|other| other.anchor == ca.anchor);
+        self.anchors.iter().any(theirs)
+    }
+
     /// Checks the chain's first certificate, with the others to help.
     pub fn verify(
         &self,

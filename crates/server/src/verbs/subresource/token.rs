@@ -29,8 +29,9 @@ pub fn request(
     mut request: Value,
     options: &WriteOptions,
 ) -> Result<(StatusCode, Value), Error> {
+    check_namespace(call, &request)?;
     admission::mutate(call, Operation::Create, &mut request)?;
-    check_names(call, &request)?;
+    check_name(call, &request)?;
     let account = get::find(call)?.stored_value();
     check_account_uid(&request, &account)?;
     let signer = call.server.tokens.as_ref();
@@ -68,24 +69,26 @@ pub fn request(
 }
 
 /// A request that says which account it is for must say the one it is sent to.
-fn check_names(call: &Call<'_>, request: &Value) -> Result<(), Error> {
-    let meta = Meta::of(request);
-    for (field, said, meant, why) in [
-        ("name", meta.name(), &call.path.name, "must match the service account name if specified"),
-        (
-            "namespace",
-            meta.namespace(),
-            &call.path.namespace,
-            "must match the service account namespace if specified",
-        ),
-    ] {
-        if !said.is_empty() && said != meant {
-            let mut errors = Errors::new();
-            errors.invalid_str(&Path::new("metadata").child(field), said, why);
-            return Err(invalid(&call.path.name, errors));
-        }
+fn check_name(call: &Call<'_>, request: &Value) -> Result<(), Error> {
+    let name = Meta::of(request).name();
+    if name.is_empty() || name == call.path.name {
+        return Ok(());
     }
-    Ok(())
+    let mut errors = Errors::new();
+    let why = "must match the service account name if specified";
+    errors.invalid_str(&Path::new("metadata").child("name"), name, why);
+    Err(invalid(&call.path.name, errors))
+}
+
+/// As for every object that is sent to a namespace.
+fn check_namespace(call: &Call<'_>, request: &Value) -> Result<(), Error> {
+    let namespace = Meta::of(request).namespace();
+    if namespace.is_empty() || namespace == call.path.namespace {
+        return Ok(());
+    }
+    let text =
+        "the namespace of the provided object does not match the namespace sent on the request";
+    Err(Error::BadRequest(text.into()))
 }
 
 fn invalid(name: &str, errors: Errors) -> Error {

@@ -1,1 +1,162 @@
+use time::Duration;
+use time::macros::datetime;
+use windlass_pki::{
+    Authority, Leaf, PrivateKey, Purpose, Serial, Subject, SystemRandom, Validity, issue,
+};
 
+use super::*;
+
+const NOW: OffsetDateTime = datetime!(2026-06-01 12:00 UTC);
+
+fn serial() -> Serial {
+    Serial::random(&SystemRandom::new()).unwrap()
+}
+
+fn days(from: i64, until: i64) -> Validity {
+    Validity::new(NOW + Duration::days(from), NOW + Duration::days(until)).unwrap()
+}
+
+fn authority(name: &str, validity: Validity) -> Authority {
+    let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
+    Authority::self_signed(&subject, validity, key, serial()).unwrap()
+}
+
+fn leaf(
+    ca: &Authority,
+    subject: Subject,
+    purposes: &[Purpose],
+    validity: Validity,
+) -> CertificateDer<'static> {
+    let key = PrivateKey::generate().unwrap();
+    let leaf = Leaf {
+        subject,
+        alt_names: vec![windlass_pki::AltName::Dns("a.example".into())],
+        purposes: purposes.to_vec(),
+        validity,
+        public_key: key.public_key(),
+        serial: serial(),
+    };
+    issue(ca, &leaf).unwrap().into()
+}
+
+fn jane() -> Subject {
+    Subject::with_user_ids("jane", &["dev", "ops"], &["42"]).unwrap()
+}
+
+fn cas(cas: &[&Authority]) -> ClientCas {
+    let ders: Vec<CertificateDer<'_>> =
+        cas.iter().map(|ca| ca.certificate().der().clone()).collect();
+    ClientCas::new(&ders).unwrap()
+}
+
+fn name(cas: &ClientCas, chain: &[CertificateDer<'_>]) -> Result<String, Refused> {
+    cas.verify(chain, NOW)?.user.map(|user| user.name.clone())
+}
+
+#[test]
+fn a_certificate_says_who_its_owner_is() {
+    let (ca, other) = (authority("ca", days(-9, 9)), authority("other", days(-9, 9)));
+    let chain = [leaf(&ca, jane(), &[Purpose::ClientAuth], days(-1, 1))];
+    let verified = cas(&[&other, &ca]).verify(&chain, NOW).unwrap();
+    let user = verified.user.unwrap();
+    assert_eq!((user.name.as_str(), user.uid.as_str()), ("jane", "42"));
+    assert_eq!(user.groups, ["dev", "ops", "system:authenticated"]);
+    let id = &user.extra["authentication.kubernetes.io/credential-id"];
+    assert!(id.len() == 1 && id[0].len() == 11 + 64 && id[0].starts_with("X509SHA256="), "{id:?}");
+    assert_eq!(verified.until, NOW + Duration::days(1));
+}
+
+#[test]
+fn only_what_the_cas_vouch_for_as_a_client_counts() {
+    let (ca, other) = (authority("ca", days(-9, 9)), authority("ca", days(-9, 9)));
+    let trusted = cas(&[&ca]);
+    let client = [Purpose::ClientAuth];
+    for (what, der, ok) in [
+        ("good", leaf(&ca, jane(), &client, days(-1, 1)), true),
+        ("no usage", leaf(&ca, jane(), &[], days(-1, 1)), true),
+        ("any usage", leaf(&ca, jane(), &[Purpose::Any], days(-1, 1)), true),
+        ("both", leaf(&ca, jane(), &[Purpose::ServerAuth, Purpose::ClientAuth], days(-1, 1)), true),
+        ("serving only", leaf(&ca, jane(), &[Purpose::ServerAuth], days(-1, 1)), false),
+        ("expired", leaf(&ca, jane(), &client, days(-2, -1)), false),
+        ("not yet valid", leaf(&ca, jane(), &client, days(1, 2)), false),
+        ("another CA of that name", leaf(&other, jane(), &client, days(-1, 1)), false),
+        ("the CA itself", ca.certificate().der().clone(), false),
+        ("no certificate", CertificateDer::from(vec![0x30, 0]), false),
+    ] {
+        assert_eq!(name(&trusted, std::slice::from_ref(&der)).is_ok(), ok, "{what}");
+        assert!(name(&ClientCas::default(), &[der]).is_err(), "{what}");
+    }
+    assert!(matches!(name(&trusted, &[]), Err(Refused::Unreadable)));
+}
+
+#[test]
+fn a_certificate_without_one_name_is_nobody() {
+    let ca = authority("ca", days(-9, 9));
+    let trusted = cas(&[&ca]);
+    let refused = |subject: Subject| {
+        name(&trusted, &[leaf(&ca, subject, &[Purpose::ClientAuth], days(-1, 1))]).unwrap_err()
+    };
+    let nameless = Subject::new("", &["system:masters"]).unwrap();
+    assert!(matches!(refused(nameless), Refused::Nameless));
+    let two = Subject::with_user_ids("jane", &[], &["42", "43"]).unwrap();
+    assert!(matches!(refused(two), Refused::UserId));
+}
+
+#[test]
+fn a_ca_that_has_expired_vouches_for_nobody() {
+    let ca = authority("ca", days(-9, 1));
+    let chain = [leaf(&ca, jane(), &[Purpose::ClientAuth], days(-1, 1))];
+    let trusted = cas(&[&ca]);
+    assert!(trusted.verify(&chain, NOW).is_ok());
+    assert!(trusted.verify(&chain, NOW + Duration::days(2)).is_err());
+    // The leaf cannot be made to outlive its CA, so the CA is replaced by one that ends earlier.
+    let key = PrivateKey::from_pem(ca.key().to_pem().unwrap().as_bytes()).unwrap();
+    let subject = Subject::new("ca", &[]).unwrap();
+    let early = Authority::self_signed(&subject, days(-9, -1), key, serial()).unwrap();
+    assert!(cas(&[&early]).verify(&chain, NOW).is_err());
+}
+
+#[test]
+fn intermediates_come_with_the_handshake() {
+    let root = authority("root", days(-9, 9));
+    let between = |above: &Authority, name: &str, validity| {
+        let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
+        above.intermediate(&subject, validity, key, serial()).unwrap()
+    };
+    let middle = between(&root, "middle", days(-9, 1));
+    let chain = [
+        leaf(&middle, jane(), &[Purpose::ClientAuth], days(-1, 1)),
+        middle.certificate().der().clone(),
+    ];
+    let trusted = cas(&[&root]);
+    assert_eq!(name(&trusted, &chain).unwrap(), "jane");
+    assert!(name(&trusted, &chain[..1]).is_err(), "the intermediate is missing");
+    assert!(name(&cas(&[&authority("root", days(-9, 9))]), &chain).is_err());
+    assert!(trusted.verify(&chain, NOW + Duration::days(2)).is_err());
+    let long: Vec<_> = std::iter::repeat_n(chain[1].clone(), limits::CHAIN).collect();
+    let long = [vec![chain[0].clone()], long].concat();
+    assert!(matches!(name(&trusted, &long), Err(Refused::LongChain)));
+    let mut deep = root;
+    let mut path = Vec::new();
+    for i in 0..limits::CHAIN - 1 {
+        deep = between(&deep, &format!("ca {i}"), days(-9, 9));
+        path.insert(0, deep.certificate().der().clone());
+    }
+    path.insert(0, leaf(&deep, jane(), &[Purpose::ClientAuth], days(-1, 1)));
+    assert!(matches!(name(&trusted, &path), Err(Refused::Untrusted(_))));
+}
+
+#[test]
+fn a_pem_file_may_hold_several_cas() {
+    let (one, two) = (authority("one", days(-9, 9)), authority("two", days(-9, 9)));
+    let text = format!("{}{}", one.certificate().to_pem(), two.certificate().to_pem());
+    let trusted = ClientCas::from_pem(text.as_bytes()).unwrap();
+    for ca in [&one, &two] {
+        let chain = [leaf(ca, jane(), &[Purpose::ClientAuth], days(-1, 1))];
+        assert_eq!(name(&trusted, &chain).unwrap(), "jane");
+    }
+    assert!(trusted.overlaps(&cas(&[&two])));
+    assert!(!cas(&[&one]).overlaps(&cas(&[&two])));
+    assert!(ClientCas::from_pem(b"").is_err());
+    assert!(!trusted.is_empty());
+}

@@ -1,0 +1,142 @@
+//! Who calls: every credential there is, good and bad.
+
+mod accounts;
+mod bootstrap;
+mod certificates;
+mod faults;
+mod reviews;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use http::Method;
+use serde_json::{Value, json};
+use time::{Duration, OffsetDateTime};
+use windlass_pki::{
+    Authority, CertificateDer, Leaf, PrivateKey, Purpose, Serial, Subject, SystemRandom, Validity,
+    issue,
+};
+use windlass_server::server::Clock;
+
+use super::fixture::{Answer, Asked, MAPS, TestServer, config_map};
+
+const WHO_AM_I: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
+
+/// A clock that a test sets forward.
+#[derive(Clone, Default)]
+struct Time(Arc<AtomicI64>);
+
+impl Time {
+    fn clock(&self) -> Clock {
+        let ahead = self.0.clone();
+        let start = OffsetDateTime::now_utc();
+        Arc::new(move || start + Duration::seconds(ahead.load(Ordering::SeqCst)))
+    }
+
+    /// Sets the clock to so many seconds after the start.
+    fn set(&self, seconds: i64) {
+        self.0.store(seconds, Ordering::SeqCst);
+    }
+}
+
+/// A server with a clock of its own that puts nothing into pods.
+async fn with_clock() -> (TestServer, Time) {
+    let time = Time::default();
+    let clock = time.clock();
+    let server = TestServer::with(|setup| {
+        setup.clock = clock;
+        setup.plugins.service_account = false;
+    })
+    .await;
+    (server, time)
+}
+
+fn authority(name: &str) -> Authority {
+    let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
+    Authority::self_signed(&subject, days(-30, 30), key, serial()).unwrap()
+}
+
+/// A certificate for the next day.
+fn certificate(ca: &Authority, subject: &Subject, purpose: Purpose) -> CertificateDer<'static> {
+    certificate_for(ca, subject, purpose, days(-1, 1))
+}
+
+fn certificate_for(
+    ca: &Authority,
+    subject: &Subject,
+    purpose: Purpose,
+    validity: Validity,
+) -> CertificateDer<'static> {
+    let key = PrivateKey::generate().unwrap();
+    let leaf = Leaf {
+        subject: subject.clone(),
+        alt_names: vec![windlass_pki::AltName::Dns("a.example".into())],
+        purposes: vec![purpose],
+        validity,
+        public_key: key.public_key(),
+        serial: serial(),
+    };
+    issue(ca, &leaf).unwrap().into()
+}
+
+fn days(from: i64, until: i64) -> Validity {
+    let now = OffsetDateTime::now_utc();
+    Validity::new(now + Duration::days(from), now + Duration::days(until)).unwrap()
+}
+
+fn serial() -> Serial {
+    Serial::random(&SystemRandom::new()).unwrap()
+}
+
+/// A question of who asks, by nobody yet.
+fn who(server: &TestServer) -> Asked<'_> {
+    let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    server.ask(Method::POST, WHO_AM_I).json(&body).anonymous()
+}
+
+/// The user that the server takes the bearer of a token for.
+async fn bearer(server: &TestServer, token: &str) -> Value {
+    let answer = who(server).header("authorization", &format!("Bearer {token}")).send().await;
+    answer.expect(201)["status"]["userInfo"].clone()
+}
+
+/// A write with a credential that must not hold: 401, in words that tell nothing, and nothing
+/// is written.
+async fn refused(
+    server: &TestServer,
+    what: &str,
+    with: impl FnOnce(Asked<'_>) -> Asked<'_>,
+) -> Answer {
+    let before = server.revision();
+    let asked = server.ask(Method::POST, MAPS).anonymous().json(&config_map("by-nobody"));
+    let answer = with(asked).send().await;
+    assert_eq!(answer.status.as_u16(), 401, "{what}");
+    assert_eq!(answer.fails(401, "Unauthorized"), "Unauthorized", "{what}");
+    assert_eq!(server.revision(), before, "{what}");
+    answer
+}
+
+/// As [`refused`], for a token.
+async fn token_refused(server: &TestServer, what: &str, token: &str) {
+    let header = format!("Bearer {token}");
+    refused(server, what, |asked| asked.header("authorization", &header)).await;
+}
+
+/// Makes an account, and answers with it.
+async fn account(server: &TestServer, name: &str) -> Value {
+    server.post(ACCOUNTS, &json!({"metadata": {"name": name}})).await.expect(201)
+}
+
+/// A token for an account of the namespace `default`.
+async fn token(server: &TestServer, name: &str, spec: Value) -> String {
+    let answer = server.post(&format!("{ACCOUNTS}/{name}/token"), &json!({"spec": spec})).await;
+    answer.expect(201)["status"]["token"].as_str().unwrap().to_owned()
+}
+
+/// What a review of a token says.
+async fn review(server: &TestServer, token: &str, audiences: &[&str]) -> Value {
+    let spec = json!({"token": token, "audiences": audiences});
+    server.post(REVIEWS, &json!({"spec": spec})).await.expect(201)["status"].clone()
+}

@@ -1,0 +1,92 @@
+//! Authenticators that fail.
+
+use arc_swap::ArcSwap;
+use serde_json::json;
+use windlass_server::chain::authn::client_cert::ClientCas;
+use windlass_server::chain::authn::front_proxy::FrontProxy;
+use windlass_server::faults::{Check, Faults};
+
+use super::*;
+
+/// Which check fails, and whether by a panic; set while the server runs.
+type Failing = Arc<ArcSwap<Option<(Check, bool)>>>;
+
+async fn failing() -> (TestServer, Failing, Authority) {
+    let failing = Failing::default();
+    let ca = authority("both");
+    let ders = [ca.certificate().der().clone()];
+    let (which, cas) = (failing.clone(), || ClientCas::new(&ders).unwrap());
+    let server = TestServer::with(|setup| {
+        setup.authenticator.client_cas = ArcSwap::from_pointee(cas());
+        setup.authenticator.front_proxy = Some(FrontProxy::new(cas()));
+        setup.faults = Faults::injected(move |check| match **which.load() {
+            Some((failing, true)) if failing == check => panic!("injected"),
+            Some((failing, false)) if failing == check => Err("injected".into()),
+            Some(_) | None => Ok(()),
+        });
+    })
+    .await;
+    (server, failing, ca)
+}
+
+#[tokio::test]
+async fn cve_2025_44005_a_check_that_fails_denies() {
+    let (server, failing, ca) = failing().await;
+    let chain = [certificate(&ca, &Subject::new("jane", &[]).unwrap(), Purpose::ClientAuth)];
+    account(&server, "build").await;
+    let account_token = format!("Bearer {}", token(&server, "build", json!({})).await);
+    let secret = json!({
+        "metadata": {"name": "bootstrap-token-abcdef"}, "type": "bootstrap.kubernetes.io/token",
+        "stringData": {
+            "token-id": "abcdef", "token-secret": "0123456789abcdef",
+            "usage-bootstrap-authentication": "true",
+        },
+    });
+    server.post("/api/v1/namespaces/kube-system/secrets", &secret).await.expect(201);
+    let good = [
+        (Check::FrontProxy, "x-remote-user", "bob"),
+        (Check::ClientCertificate, "x-none", ""),
+        (Check::TokenFile, "authorization", "Bearer bob-token"),
+        (Check::ServiceAccountToken, "authorization", &account_token),
+        (Check::BootstrapToken, "authorization", "Bearer abcdef.0123456789abcdef"),
+    ];
+    for (check, header, value) in good {
+        let certified = matches!(check, Check::FrontProxy | Check::ClientCertificate);
+        let chain: &[_] = if certified { &chain } else { &[] };
+        let ask = |method, path: &str| {
+            let asked = server.ask(method, path).anonymous().presenting(chain);
+            asked.header(header, value)
+        };
+        let body = config_map(&format!("{check:?}").to_lowercase());
+        for panics in [false, true] {
+            failing.store(Arc::new(Some((check, panics))));
+            let before = server.revision();
+            let answer = ask(Method::POST, MAPS).json(&body).send().await;
+            answer.fails(500, "InternalError");
+            assert!(!String::from_utf8_lossy(&answer.body).contains("injected"));
+            // Not even what nobody needs a name for.
+            let open = ask(Method::GET, "/version").send().await;
+            assert_eq!(open.status.as_u16(), 500, "{check:?}");
+            assert_eq!(server.revision(), before, "{check:?}");
+        }
+        failing.store(Arc::new(None));
+        ask(Method::POST, MAPS).json(&body).send().await.expect(201);
+    }
+}
+
+#[tokio::test]
+async fn a_review_whose_check_fails_says_nothing() {
+    let (server, failing, ca) = failing().await;
+    let admin = Subject::new("admin", &["system:masters"]).unwrap();
+    let chain = [certificate(&ca, &admin, Purpose::ClientAuth)];
+    for check in [Check::TokenFile, Check::ServiceAccountToken, Check::BootstrapToken] {
+        let ask = || {
+            let asked = server.ask(Method::POST, REVIEWS).anonymous().presenting(&chain);
+            asked.json(&json!({"spec": {"token": "nonsense"}}))
+        };
+        ask().send().await.expect(201);
+        failing.store(Arc::new(Some((check, false))));
+        ask().send().await.fails(500, "InternalError");
+        failing.store(Arc::new(None));
+    }
+}
