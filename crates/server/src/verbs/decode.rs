@@ -27,6 +27,9 @@ pub struct Expected {
     pub type_name: &'static str,
 }
 
+/// What is shown in the place of a secret, in Kubernetes' words.
+pub const REDACTED: &str = "<secret contents redacted>";
+
 /// A body that was read.
 pub struct Draft {
     /// In normal form, in the version it came in.
@@ -44,6 +47,12 @@ impl Expected {
             kind: kind.name,
             type_name: served.type_name,
         }
+    }
+
+    /// Whether what is sent is a secret as a whole, so that no error may show a part of it. Here
+    /// Kubernetes shows more.
+    pub fn is_secret(&self) -> bool {
+        matches!(self.kind, "Secret" | "TokenRequest" | "TokenReview")
     }
 
     fn api_version(&self) -> String {
@@ -170,6 +179,7 @@ pub fn patched_in_normal_form(
     validation: FieldValidation,
     shown: impl FnOnce() -> String,
 ) -> Result<Draft, Error> {
+    let shown = || if expected.is_secret() { REDACTED.to_owned() } else { shown() };
     let normal = match normalise(Schema::get(), expected.type_id()?, value) {
         Ok(normal) => normal,
         Err(error) => return Err(invalid_patch(&shown(), &error.to_string())),
@@ -297,10 +307,10 @@ fn typed(
 }
 
 fn unrecognized(expected: Expected, why: &str, body: &[u8]) -> Error {
+    let shown = if expected.is_secret() { REDACTED.to_owned() } else { decode::summary(body) };
     Error::BadRequest(format!(
-        "the object provided is unrecognized (must be of type {}): {why} ({})",
-        expected.kind,
-        decode::summary(body)
+        "the object provided is unrecognized (must be of type {}): {why} ({shown})",
+        expected.kind
     ))
 }
 

@@ -114,14 +114,21 @@ fn patched(
             None => Err(PatchError::Failed("the kind has no schema".into())),
         },
     };
+    let secret = Expected::object(call.kind, call.served).is_secret();
     result.map_err(|error| match error {
         PatchError::Malformed(text) => Error::BadRequest(text),
         PatchError::TooManyOperations { .. } | PatchError::TooLarge(_) => {
             Error::TooLarge(error.to_string())
         }
         PatchError::Failed(text) => {
-            tracing::debug!(%text, "a patch does not fit");
+            tracing::debug!(
+                text = if secret { decode::REDACTED } else { &text },
+                "a patch does not fit"
+            );
             Error::UnprocessablePatch
+        }
+        PatchError::Directive(_) if secret => {
+            Error::Unclassified(format!("the patch does not fit: {}", decode::REDACTED))
         }
         PatchError::Directive(text) => Error::Unclassified(text),
     })

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::client::conn::http1;
+use hyper::client::conn::{http1, http2};
 use hyper::{Method, Request, Response};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
@@ -66,6 +66,14 @@ impl Http {
         })
     }
 
+    /// A connection of HTTP/2, as most clients of Kubernetes make.
+    pub async fn connect_http2(&self) -> Result<http2::SendRequest<Full<Bytes>>, Broken> {
+        let io = TokioIo::new(self.tls().await?);
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await?;
+        tokio::spawn(connection);
+        Ok(sender)
+    }
+
     /// One request on a connection of its own, that must be answered.
     pub async fn ask(&self, method: Method, path: &str, body: Value) -> (u16, Value) {
         let mut connection = self.connect().await.unwrap();
@@ -90,6 +98,15 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// Any request at all; it must name its host itself.
+    pub async fn exchange(
+        &mut self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, Broken> {
+        self.sender.ready().await?;
+        Ok(self.sender.send_request(request).await?)
+    }
+
     async fn start(
         &mut self,
         method: Method,
@@ -105,8 +122,7 @@ impl Connection {
         if !content_type.is_empty() {
             request = request.header("content-type", content_type);
         }
-        self.sender.ready().await?;
-        Ok(self.sender.send_request(request.body(Full::new(body))?).await?)
+        self.exchange(request.body(Full::new(body))?).await
     }
 
     /// A request with a JSON body (none when it is null) and a JSON answer.

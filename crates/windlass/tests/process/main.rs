@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, fixtures included")]
 
 mod bad_input;
+mod canary;
 mod faults;
 mod http;
 mod kill;

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -87,7 +88,7 @@ impl Place {
             let _ = child.kill();
             panic!("ready ({ready:?}) but no address in admin.kubeconfig");
         };
-        Ok(Windlass { place: Some(self), child, address, ready })
+        Ok(Windlass { place: Some(self), child, address, ready, lines: Mutex::new(lines) })
     }
 
     /// Where the kubeconfig says the server is.
@@ -107,6 +108,8 @@ pub struct Windlass {
     pub address: SocketAddr,
     /// What it said when it was ready.
     pub ready: String,
+    /// What it says on standard output after that.
+    lines: Mutex<Receiver<String>>,
 }
 
 impl Windlass {
@@ -151,6 +154,11 @@ impl Windlass {
     /// How it ended, if it does within the time.
     pub fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
         wait(&mut self.child, patience)
+    }
+
+    /// What it said on standard output after it was ready. Waits for its end.
+    pub fn output(&self) -> String {
+        self.lines.lock().unwrap().iter().collect::<Vec<_>>().join("\n")
     }
 
     /// `kill -9`, and what is left.

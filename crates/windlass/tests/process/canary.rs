@@ -1,0 +1,161 @@
+//! Secrets go in everywhere, and come out nowhere: not in the log at its most talkative, not in
+//! metrics, not in the answers to requests that fail.
+//!
+//! Every secret that is sent is a canary: a random text that nothing else can contain. Afterwards all
+//! that the server has written is searched for them.
+
+mod needles;
+mod requests;
+
+use std::fs;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::{Method, Request};
+
+use crate::http::Http;
+use crate::server::{PATIENCE, Place, Windlass};
+use needles::Needles;
+use requests::Asked;
+use rustix::process::Signal;
+
+/// Who the tests are: tokens are secrets too.
+struct Tokens {
+    admin: String,
+    alice: String,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_secret_is_ever_written_down() {
+    let mut needles = Needles::default();
+    let tokens =
+        Tokens { admin: needles.plant("admin token"), alice: needles.plant("alice token") };
+    let mut server = start(&tokens);
+    let mut client = Client { http: server.http_as("unused"), needles, findings: Vec::new() };
+    for http2 in [false, true] {
+        client.issue_and_use_token(http2, &tokens).await;
+        for asked in requests::all(&tokens, &mut client.needles) {
+            client.ask(http2, &asked).await;
+        }
+    }
+    for path in ["/metrics", "/readyz?verbose", "/livez?verbose", "/openapi/v2"] {
+        let asked = Asked::get(path).bearer(&tokens.admin);
+        let (status, text) = client.ask(true, &asked).await;
+        assert_eq!(status, 200, "{path}: {text}");
+        client.search(path, &text);
+    }
+    server.signal(Signal::TERM);
+    assert!(server.wait(PATIENCE).is_some(), "the server does not end");
+    client.search("standard output", &server.output());
+    for (name, text) in written(server.place()) {
+        client.search(name, &text);
+    }
+    // Without the log that a failing test would print: it is long, and it is in the findings.
+    drop(server);
+    assert!(client.findings.is_empty(), "{}", client.findings.join("\n"));
+}
+
+/// A server that logs all it can.
+fn start(tokens: &Tokens) -> Windlass {
+    let place = Place::new();
+    let file = format!(
+        "{},admin,admin-uid,\"system:masters\"\n{},alice,alice-uid,\"dev\"\n",
+        tokens.admin, tokens.alice
+    );
+    fs::write(place.path().join("tokens.csv"), file).unwrap();
+    let mut command = place.again();
+    command.args(["--log-level", "trace"]);
+    place.launch(command).unwrap_or_else(|place| panic!("it does not start:\n{}", place.log()))
+}
+
+/// The files that the server writes for people to read. Each must have something in it that shows
+/// that it was on.
+fn written(place: &Place) -> Vec<(&'static str, String)> {
+    let files = [("server.log", "TRACE")];
+    files
+        .into_iter()
+        .map(|(name, sign)| {
+            let text = fs::read_to_string(place.path().join(name)).unwrap();
+            assert!(text.contains(sign), "{name} has no {sign}");
+            (name, text)
+        })
+        .collect()
+}
+
+struct Client {
+    http: Http,
+    needles: Needles,
+    /// Where canaries were found, and the requests that were not what they were meant to be.
+    findings: Vec<String>,
+}
+
+impl Client {
+    fn search(&mut self, place: &str, text: &str) {
+        self.findings.extend(self.needles.find(place, text));
+    }
+
+    /// Sends a request and searches its answer, unless it went well: then what was sent may come back.
+    async fn ask(&mut self, http2: bool, asked: &Asked) -> (u16, String) {
+        let response = if http2 {
+            let mut sender = self.http.connect_http2().await.unwrap();
+            sender.send_request(request(asked, "https://localhost")).await.unwrap()
+        } else {
+            let mut connection = self.http.connect().await.unwrap();
+            connection.exchange(request(asked, "")).await.unwrap()
+        };
+        let status = response.status().as_u16();
+        let headers = format!("{:?}", response.headers());
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let text = String::from_utf8_lossy(&body).into_owned();
+        let shown = format!("the answer {status} to {}", asked.says);
+        self.search(&shown, &headers);
+        if status >= 400 {
+            self.search(&shown, &text);
+        }
+        if asked.status.is_some_and(|wanted| wanted != status) {
+            let start: String = text.chars().take(300).collect();
+            self.findings.push(format!("{shown} should have been {:?}: {start}", asked.status));
+        }
+        (status, text)
+    }
+
+    /// A token that the server itself made: used as it is, and with a changed signature.
+    async fn issue_and_use_token(&mut self, http2: bool, tokens: &Tokens) {
+        let accounts = "/api/v1/namespaces/default/serviceaccounts";
+        let account = r#"{"metadata": {"name": "canary"}}"#;
+        self.ask(http2, &Asked::post(accounts, account).bearer(&tokens.admin)).await;
+        let request =
+            r#"{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}"#;
+        let asked = Asked::post(&format!("{accounts}/canary/token"), request).bearer(&tokens.admin);
+        let (status, text) = self.ask(http2, &asked).await;
+        assert_eq!(status, 201, "{text}");
+        let answer: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let token = answer["status"]["token"].as_str().unwrap().to_owned();
+        // The first part is the same for all tokens.
+        for part in token.split('.').skip(1) {
+            self.needles.add("issued token", part);
+        }
+        let (kept, signature) = token.rsplit_once('.').unwrap();
+        let forged: String = signature.chars().rev().collect();
+        for token in [token.clone(), format!("{kept}.{forged}"), kept.to_owned()] {
+            self.ask(http2, &Asked::get(accounts).bearer(&token)).await;
+            let review = requests::token_review(&token);
+            self.ask(http2, &review.bearer(&tokens.admin)).await;
+        }
+    }
+}
+
+fn request(asked: &Asked, authority: &str) -> Request<Full<Bytes>> {
+    let mut request =
+        Request::builder().method(asked.method.clone()).uri(format!("{authority}{}", asked.path));
+    if authority.is_empty() {
+        request = request.header("host", "localhost");
+    }
+    if asked.method != Method::GET {
+        request = request.header("content-type", asked.content_type);
+    }
+    for (name, value) in &asked.headers {
+        request = request.header(*name, value);
+    }
+    request.body(Full::from(asked.body.clone())).unwrap()
+}
