@@ -6,6 +6,7 @@
 mod values;
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -112,6 +113,40 @@ pub struct ServeArgs {
     /// How long requests may go on after SIGTERM before they are cut off, for example 30s.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = values::duration)]
     pub shutdown_grace: Duration,
+    #[command(flatten)]
+    pub inflight: InflightArgs,
+    #[command(flatten)]
+    pub audit: AuditArgs,
+}
+
+/// How much is worked on at a time.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct InflightArgs {
+    /// How many requests that read are worked on at a time; more wait, each user's in a queue of
+    /// their own, or are told to come again. Nodes and leader leases have room besides.
+    #[arg(long, value_name = "NUMBER", default_value = "400")]
+    pub max_requests_inflight: NonZeroUsize,
+    /// The same for requests that write.
+    #[arg(long, value_name = "NUMBER", default_value = "200")]
+    pub max_mutating_requests_inflight: NonZeroUsize,
+}
+
+/// Where requests are written down.
+#[derive(Clone, Debug, Args)]
+pub struct AuditArgs {
+    /// File to write one audit.k8s.io/v1 event to for every request; - is standard output
+    /// [default: none is written].
+    #[arg(long, value_name = "FILE")]
+    pub audit_log_path: Option<PathBuf>,
+    /// Size of that file in megabytes at which it is put aside for a new one.
+    #[arg(long, value_name = "MEGABYTES", default_value_t = 100, requires = "audit_log_path")]
+    pub audit_log_maxsize: u64,
+    /// How many files that were put aside are kept; 0 keeps all.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "audit_log_path")]
+    pub audit_log_maxbackup: usize,
+    /// How many days files that were put aside are kept; 0 keeps them for ever.
+    #[arg(long, value_name = "DAYS", default_value_t = 0, requires = "audit_log_path")]
+    pub audit_log_maxage: u32,
 }
 
 /// Flags of `windlass up`.

@@ -37,6 +37,8 @@ pub fn run(arguments: ServerArgs) -> Result<()> {
         service_account_keys,
         feature_gates: arguments.feature_gates,
         shutdown_grace: arguments.serve.shutdown_grace,
+        inflight: arguments.serve.inflight,
+        audit: arguments.serve.audit,
         controllers: false,
         data,
     })

@@ -25,6 +25,8 @@ pub fn run(arguments: UpArgs) -> Result<()> {
         },
         feature_gates: Vec::new(),
         shutdown_grace: arguments.serve.shutdown_grace,
+        inflight: arguments.serve.inflight,
+        audit: arguments.serve.audit,
         controllers: true,
         data,
     })

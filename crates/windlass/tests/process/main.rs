@@ -13,6 +13,7 @@ mod kill;
 mod kube;
 mod kubectl;
 mod lifecycle;
+mod overload;
 mod python;
 mod reload;
 mod server;
