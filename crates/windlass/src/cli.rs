@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
-pub use access::AccessArgs;
+pub use access::{AccessArgs, AuditArgs, InflightArgs};
 pub use values::{Expiry, FeatureGate, Plugin};
 
 /// The certificate and trust plane of Kubernetes in one program.
@@ -121,6 +121,10 @@ pub struct ServeArgs {
     pub shutdown_grace: Duration,
     #[command(flatten)]
     pub access: AccessArgs,
+    #[command(flatten)]
+    pub inflight: InflightArgs,
+    #[command(flatten)]
+    pub audit: AuditArgs,
 }
 
 /// Flags of `windlass up`.

@@ -12,15 +12,17 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use windlass_server::audit::{Audit, Rotation};
 use windlass_server::chain::admission::Plugins;
+use windlass_server::chain::flow;
 use windlass_server::features::Features;
 use windlass_server::local::Local;
-use windlass_server::server::{Server, Setup, start};
+use windlass_server::server::{Server, Setup, start, system_clock};
 use windlass_server::tokens::TokenSigner;
 use windlass_server::user::{MASTERS, User};
 use windlass_store::{Embedded, Options, Store};
 
-use crate::cli::{AccessArgs, FeatureGate, Plugin};
+use crate::cli::{AccessArgs, AuditArgs, FeatureGate, InflightArgs, Plugin};
 use crate::datadir::DataDir;
 
 /// Everything a server has to know before it starts.
@@ -44,6 +46,10 @@ pub struct Settings {
     pub access: AccessArgs,
     /// How long requests may go on after SIGTERM.
     pub shutdown_grace: Duration,
+    /// How much is worked on at a time.
+    pub inflight: InflightArgs,
+    /// Where requests are written down.
+    pub audit: AuditArgs,
     /// Whether the controllers run beside the server in the same process, as in `up`.
     pub controllers: bool,
     /// The data directory; holding it keeps others out of it.
@@ -110,6 +116,8 @@ async fn run(settings: Settings) -> Result<()> {
     if let Some(controllers) = controllers {
         controllers.await.context("the controllers ended badly")?;
     }
+    // Nobody is answered any more: what was is on the disk before the process ends.
+    server.audit.close();
     // Why it ended comes first; a store that failed does not close well either.
     let closed = store.close().await;
     ended?;
@@ -130,6 +138,11 @@ async fn assemble(
         features: features(&settings.feature_gates)?,
         plugins: plugins(&settings.access).context("--disable-admission-plugins")?,
         metrics: vec![Box::new(windlass_controllers::metrics)],
+        flow: flow::Limits {
+            reads: settings.inflight.max_requests_inflight.get(),
+            writes: settings.inflight.max_mutating_requests_inflight.get(),
+        },
+        audit: audit(&settings.audit)?,
         ..Setup::new(store.clone(), shutdown)
     })
     .await?;
@@ -156,6 +169,17 @@ fn features(gates: &[FeatureGate]) -> Result<Features> {
         features.set(&gate.name, gate.enabled).context("--feature-gates")?;
     }
     Ok(features)
+}
+
+fn audit(arguments: &AuditArgs) -> Result<Audit> {
+    let Some(path) = &arguments.audit_log_path else { return Ok(Audit::default()) };
+    let rotation = Rotation {
+        max_size_mb: arguments.audit_log_maxsize,
+        max_backups: arguments.audit_log_maxbackup,
+        max_age_days: arguments.audit_log_maxage,
+    };
+    Audit::to_file(path, rotation, system_clock())
+        .with_context(|| format!("--audit-log-path {}", path.display()))
 }
 
 /// Runs the controllers on the server's own service.

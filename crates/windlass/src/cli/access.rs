@@ -1,5 +1,7 @@
-//! Flags about who may call and what is checked; kube-apiserver's names and meanings.
+//! Flags about who may call, what is checked, how much at a time, and what is written down; kube-apiserver's
+//! names and meanings.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
@@ -61,4 +63,36 @@ pub struct AccessArgs {
         conflicts_with = "disable_admission_plugins"
     )]
     pub enable_admission_plugins: Vec<Plugin>,
+}
+
+/// How much is worked on at a time.
+#[derive(Clone, Copy, Debug, Args)]
+#[command(next_help_heading = "Access")]
+pub struct InflightArgs {
+    /// How many requests that read are worked on at a time; more wait, each user's in a queue of
+    /// their own, or are told to come again. Nodes and leader leases have room besides.
+    #[arg(long, value_name = "NUMBER", default_value = "400")]
+    pub max_requests_inflight: NonZeroUsize,
+    /// The same for requests that write.
+    #[arg(long, value_name = "NUMBER", default_value = "200")]
+    pub max_mutating_requests_inflight: NonZeroUsize,
+}
+
+/// Where requests are written down.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Audit")]
+pub struct AuditArgs {
+    /// File to write one audit.k8s.io/v1 event to for every request; - is standard output
+    /// [default: none is written].
+    #[arg(long, value_name = "FILE")]
+    pub audit_log_path: Option<PathBuf>,
+    /// Size of that file in megabytes at which it is put aside for a new one.
+    #[arg(long, value_name = "MEGABYTES", default_value_t = 100, requires = "audit_log_path")]
+    pub audit_log_maxsize: u64,
+    /// How many files that were put aside are kept; 0 keeps all.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "audit_log_path")]
+    pub audit_log_maxbackup: usize,
+    /// How many days files that were put aside are kept; 0 keeps them for ever.
+    #[arg(long, value_name = "DAYS", default_value_t = 0, requires = "audit_log_path")]
+    pub audit_log_maxage: u32,
 }

@@ -32,6 +32,10 @@ fn has_defaults_that_work() {
     assert_eq!(up.serve.listen, "127.0.0.1:6443".parse().unwrap());
     assert_eq!(up.serve.shutdown_grace, Duration::from_secs(30));
     assert!(up.serve.data.data_dir.is_none() && up.node_name.is_none() && !up.no_node);
+    let inflight = up.serve.inflight;
+    assert_eq!(inflight.max_requests_inflight.get(), 400);
+    assert_eq!(inflight.max_mutating_requests_inflight.get(), 200);
+    assert!(up.serve.audit.audit_log_path.is_none());
 }
 
 #[test]
@@ -60,6 +64,8 @@ fn refuses_what_makes_no_sense() {
         "windlass up --log-format xml",
         "windlass up --log-level debug -v",
         "windlass up --shutdown-grace 30",
+        "windlass up --max-requests-inflight 0",
+        "windlass up --audit-log-maxage 3",
         "windlass server --tls-cert-file c",
         "windlass server --tls-private-key-file k",
         "windlass server --service-account-key-file k",

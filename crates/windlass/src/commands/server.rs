@@ -38,6 +38,8 @@ pub fn run(arguments: ServerArgs) -> Result<()> {
         feature_gates: arguments.feature_gates,
         shutdown_grace: arguments.serve.shutdown_grace,
         access: arguments.serve.access,
+        inflight: arguments.serve.inflight,
+        audit: arguments.serve.audit,
         controllers: false,
         data,
     })

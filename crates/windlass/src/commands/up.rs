@@ -26,6 +26,8 @@ pub fn run(arguments: UpArgs) -> Result<()> {
         feature_gates: Vec::new(),
         shutdown_grace: arguments.serve.shutdown_grace,
         access: arguments.serve.access,
+        inflight: arguments.serve.inflight,
+        audit: arguments.serve.audit,
         controllers: true,
         data,
     })

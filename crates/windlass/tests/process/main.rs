@@ -14,6 +14,7 @@ mod kill;
 mod kube;
 mod kubectl;
 mod lifecycle;
+mod overload;
 mod python;
 mod reload;
 mod server;

@@ -1,0 +1,220 @@
+//! Ten times as many clients as the server takes: it goes on doing what it can, tells the others to
+//! come again, and neither health checks nor leader leases notice.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::http::{Broken, Http};
+use crate::server::{Place, Windlass};
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+const USERS: usize = 4;
+/// Requests at a time, of all users together, that the server is at ease with.
+const AT_EASE: usize = 16;
+const OVERLOAD: usize = 10 * AT_EASE;
+
+/// What clients saw.
+#[derive(Default)]
+struct Seen {
+    good: AtomicU64,
+    refused: AtomicU64,
+    /// Answers that are neither; there must be none.
+    wrong: AtomicU64,
+    names: AtomicU64,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn too_many_requests_cost_little_and_starve_nobody() {
+    let server = start();
+    let made = make_lease(&server).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let health = tokio::spawn(check_health(server.http_as("prober"), stop.clone()));
+    let lease = tokio::spawn(renew_lease(server.http_as("leader"), made, stop.clone()));
+
+    let seen = Arc::new(Seen::default());
+    // Before and after, so that a machine that gets slower meanwhile is not taken for an overload.
+    let before = rate(&server, &seen, AT_EASE, Duration::from_secs(3)).await;
+    let refused_at_ease = seen.refused.load(Ordering::Relaxed);
+    let overloaded = rate(&server, &seen, OVERLOAD, Duration::from_secs(5)).await;
+    let refused = seen.refused.load(Ordering::Relaxed) - refused_at_ease;
+    let after = rate(&server, &seen, AT_EASE, Duration::from_secs(3)).await;
+    stop.store(true, Ordering::Relaxed);
+    let (checks, slowest_check) = health.await.unwrap();
+    let (renewals, slowest_renewal) = lease.await.unwrap();
+
+    let peak = (before + after) / 2.0;
+    let told = format!(
+        "{before:.0} and {after:.0} requests a second at ease, {overloaded:.0} when overloaded, {refused} refused; \
+         {checks} health checks, at most {slowest_check:?}; {renewals} renewals, at most {slowest_renewal:?}"
+    );
+    eprintln!("{told}");
+    assert_eq!(seen.wrong.load(Ordering::Relaxed), 0, "{told}");
+    assert!(refused > 0, "it was no overload: {told}");
+    assert!(overloaded >= 0.7 * peak, "{told}");
+    assert!(slowest_check <= Duration::from_secs(1), "{told}");
+    assert!(slowest_renewal <= Duration::from_secs(2), "{told}");
+    assert!(checks > 20 && renewals > 20, "{told}");
+}
+
+/// A server with little room and several users.
+fn start() -> Windlass {
+    let place = Place::new();
+    let mut tokens = String::new();
+    let users = (0..USERS).map(|user| format!("user-{user}"));
+    for user in users.chain(["prober".into(), "leader".into(), "admin-token".into()]) {
+        tokens.push_str(&format!("{user},{user},{user},\"system:masters\"\n"));
+    }
+    fs::write(place.path().join("tokens.csv"), tokens).unwrap();
+    let mut command = place.up("127.0.0.1:0");
+    command.args(["--max-requests-inflight", "8", "--max-mutating-requests-inflight", "4"]);
+    place.launch(command).unwrap_or_else(|place| panic!("it did not start:\n{}", place.log()))
+}
+
+/// How many requests a second succeed with this many clients at a time, once they have begun.
+async fn rate(server: &Windlass, seen: &Arc<Seen>, clients: usize, lasts: Duration) -> f64 {
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut workers = JoinSet::new();
+    for user in 0..USERS {
+        let token = format!("user-{user}");
+        let sender = connect(server, &token).await.unwrap();
+        for _ in 0..clients / USERS {
+            let client = Client {
+                sender: sender.clone(),
+                address: server.address.to_string(),
+                authorization: format!("Bearer {token}"),
+            };
+            workers.spawn(work(client, seen.clone(), stop.clone()));
+        }
+    }
+    tokio::time::sleep(lasts / 3).await;
+    let (begun, good) = (Instant::now(), seen.good.load(Ordering::Relaxed));
+    tokio::time::sleep(lasts).await;
+    let done = seen.good.load(Ordering::Relaxed) - good;
+    let rate = done as f64 / begun.elapsed().as_secs_f64();
+    stop.store(true, Ordering::Relaxed);
+    while let Some(worker) = workers.join_next().await {
+        worker.unwrap();
+    }
+    rate
+}
+
+/// Makes and reads objects, one request after the other. Who is told to come again does so when
+/// told to, as every Kubernetes client does.
+async fn work(mut client: Client, seen: Arc<Seen>, stop: Arc<AtomicBool>) {
+    while !stop.load(Ordering::Relaxed) {
+        let name = format!("map-{}", seen.names.fetch_add(1, Ordering::Relaxed));
+        let object = json!({"metadata": {"name": name}, "data": {"k": "v"}}).to_string();
+        let made = client.send(Method::POST, CONFIG_MAPS, object.into()).await.unwrap();
+        let mut retry = note(&seen, &made, StatusCode::CREATED);
+        if retry.is_none() {
+            let path = format!("{CONFIG_MAPS}/{name}");
+            let read = client.send(Method::GET, &path, Bytes::new()).await.unwrap();
+            retry = note(&seen, &read, StatusCode::OK);
+        }
+        if let Some(wait) = retry {
+            tokio::time::sleep(wait).await;
+        }
+    }
+}
+
+/// A code, and after how many seconds to come again.
+type Answer = (StatusCode, Option<u64>);
+
+/// Counts an answer; how long to wait if it was a refusal.
+fn note(seen: &Seen, answer: &Answer, wanted: StatusCode) -> Option<Duration> {
+    let (count, wait) = match *answer {
+        (code, _) if code == wanted => (&seen.good, None),
+        (StatusCode::TOO_MANY_REQUESTS, Some(seconds)) if seconds > 0 => {
+            (&seen.refused, Some(Duration::from_secs(seconds)))
+        }
+        _ => {
+            eprintln!("an answer that should not be: {answer:?}");
+            (&seen.wrong, Some(Duration::from_millis(100)))
+        }
+    };
+    count.fetch_add(1, Ordering::Relaxed);
+    wait
+}
+
+/// One of many on the same HTTP/2 connection.
+struct Client {
+    sender: SendRequest<Full<Bytes>>,
+    address: String,
+    authorization: String,
+}
+
+async fn connect(server: &Windlass, token: &str) -> Result<SendRequest<Full<Bytes>>, Broken> {
+    let stream = TokioIo::new(server.http_as(token).tls().await?);
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), stream).await?;
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+impl Client {
+    async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<Answer, Broken> {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("https://{}{path}", self.address))
+            .header("authorization", &self.authorization)
+            .header("content-type", "application/json")
+            .body(Full::new(body))?;
+        self.sender.ready().await?;
+        let response = self.sender.send_request(request).await?;
+        let retry = response.headers().get("retry-after");
+        let retry = retry.and_then(|value| value.to_str().ok()?.parse().ok());
+        let code = response.status();
+        response.into_body().collect().await?;
+        Ok((code, retry))
+    }
+}
+
+/// Asks whether the server is ready until told to stop: how often, and the longest it took.
+async fn check_health(http: Http, stop: Arc<AtomicBool>) -> (usize, Duration) {
+    let mut connection = http.connect().await.unwrap();
+    let (mut checks, mut slowest) = (0, Duration::ZERO);
+    while !stop.load(Ordering::Relaxed) {
+        let asked = Instant::now();
+        let (code, answer) = connection.ask(Method::GET, "/readyz", &Value::Null).await.unwrap();
+        slowest = slowest.max(asked.elapsed());
+        assert_eq!(code, 200, "{answer}");
+        checks += 1;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    (checks, slowest)
+}
+
+async fn make_lease(server: &Windlass) -> Value {
+    let lease = json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": "leader"}});
+    let (code, answer) = server.http_as("leader").ask(Method::POST, LEASES, lease).await;
+    assert_eq!(code, 201, "{answer}");
+    answer
+}
+
+/// Renews a lease until told to stop: how often, and the longest it took.
+async fn renew_lease(http: Http, made: Value, stop: Arc<AtomicBool>) -> (usize, Duration) {
+    let mut connection = http.connect().await.unwrap();
+    let path = format!("{LEASES}/l");
+    let (mut lease, mut renewals, mut slowest) = (made, 0, Duration::ZERO);
+    while !stop.load(Ordering::Relaxed) {
+        let asked = Instant::now();
+        lease["spec"]["leaseTransitions"] = json!(renewals);
+        let (code, renewed) = connection.ask(Method::PUT, &path, &lease).await.unwrap();
+        slowest = slowest.max(asked.elapsed());
+        assert_eq!(code, 200, "{renewed}");
+        lease = renewed;
+        renewals += 1;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    (renewals, slowest)
+}
