@@ -11,6 +11,7 @@ mod events;
 mod fixture;
 mod lists;
 mod mutations;
+mod nodes;
 mod options;
 mod patches;
 mod protobuf;
