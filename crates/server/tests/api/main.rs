@@ -17,6 +17,7 @@ mod impersonation;
 mod lists;
 mod matrix;
 mod mutations;
+mod nodes;
 mod options;
 mod patches;
 mod pods_accounts;

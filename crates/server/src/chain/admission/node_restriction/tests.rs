@@ -1,1 +1,272 @@
+//! What nodes may write, rule by rule, in tables.
 
+mod claims_and_tokens;
+mod mirror_pods;
+
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A write of node-1, with the parts that differ changed.
+struct Case<'a> {
+    node: &'a str,
+    at: &'a str,
+    namespace: &'a str,
+    name: &'a str,
+    operation: Operation<'a>,
+    object: Value,
+    others: &'a [(&'a str, Value)],
+    audiences: &'a [&'a str],
+}
+
+impl Default for Case<'_> {
+    fn default() -> Self {
+        Case {
+            node: "node-1",
+            at: "",
+            namespace: "ns",
+            name: "",
+            operation: Operation::Create,
+            object: Value::Null,
+            others: &[],
+            audiences: &[],
+        }
+    }
+}
+
+impl Case<'_> {
+    fn verdict(&self) -> Verdict {
+        let parts: Vec<&str> = self.at.split('/').collect();
+        let user = format!("system:node:{}", self.node);
+        let written = Written {
+            node: self.node,
+            user: &user,
+            group: parts[0],
+            resource: parts[1],
+            subresource: parts.get(2).copied().unwrap_or_default(),
+            namespace: self.namespace,
+            name: self.name,
+            operation: self.operation,
+            object: &self.object,
+            find: &|_, plural, namespace, name| {
+                let at = format!("{plural}/{namespace}/{name}");
+                self.others.iter().find(|(other, _)| *other == at).map(|(_, o)| o.clone())
+            },
+            may_request: &|audience| self.audiences.contains(&audience),
+        };
+        written.check()
+    }
+
+    /// Empty for yes, else why not.
+    fn told(&self) -> String {
+        match self.verdict() {
+            Ok(()) => String::new(),
+            Err(Refusal::Forbidden(why)) => why,
+            Err(Refusal::NotFound(kind, name)) => format!("404 {kind} {name}"),
+        }
+    }
+}
+
+#[test]
+fn a_node_without_a_name_writes_nothing() {
+    for at in ["/nodes", "/pods", "/pods/status", "/configmaps", "g.io/things"] {
+        let case = Case { node: "", at, ..Case::default() };
+        assert_eq!(case.told(), "could not determine node from user \"system:node:\"", "{at}");
+    }
+}
+
+#[test]
+fn other_kinds_are_left_to_authorization() {
+    for at in ["/configmaps", "/events", "/serviceaccounts", "g.io/pods", "/namespaces/status"] {
+        for operation in [Operation::Create, Operation::Update(&Value::Null), Operation::Delete] {
+            let case = Case { at, operation, ..Case::default() };
+            assert_eq!(case.told(), "", "{at}");
+        }
+    }
+}
+
+#[test]
+fn a_node_writes_to_its_own_node_only() {
+    let old = json!({"metadata": {"name": "node-2"}});
+    for operation in [Operation::Create, Operation::Update(&old), Operation::Delete] {
+        for at in ["/nodes", "/nodes/status"] {
+            for (name, why) in [
+                ("node-1", ""),
+                ("node-2", "node \"node-1\" is not allowed to modify node \"node-2\""),
+                ("", "node \"node-1\" is not allowed to modify node \"\""),
+                ("node-11", "node \"node-1\" is not allowed to modify node \"node-11\""),
+            ] {
+                let object = json!({"metadata": {"name": name}});
+                let case = Case { at, name, operation, object, ..Case::default() };
+                assert_eq!(case.told(), why, "{at} {name}");
+            }
+        }
+    }
+}
+
+/// Each label on its own, set, changed and taken away.
+#[test]
+fn labels_that_steer_pods_are_not_the_nodes_to_set() {
+    let allowed = [
+        "plain",
+        "example.com/zone",
+        "notkubernetes.io/x",
+        "k8s.io.example.com/x",
+        "beta.kubernetes.io/arch",
+        "beta.kubernetes.io/instance-type",
+        "beta.kubernetes.io/os",
+        "failure-domain.beta.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone",
+        "kubernetes.io/arch",
+        "kubernetes.io/hostname",
+        "kubernetes.io/os",
+        "node.kubernetes.io/instance-type",
+        "topology.kubernetes.io/region",
+        "topology.kubernetes.io/zone",
+        "kubelet.kubernetes.io/any",
+        "sub.kubelet.kubernetes.io/any",
+        "node.kubernetes.io/any",
+        "sub.node.kubernetes.io/any",
+    ];
+    let refused = [
+        "kubernetes.io/role",
+        "kubernetes.io/any",
+        "k8s.io/any",
+        "sub.kubernetes.io/any",
+        "sub.k8s.io/any",
+        "node-role.kubernetes.io/control-plane",
+        "topology.kubernetes.io/rack",
+        "beta.kubernetes.io/any",
+        "xnode.kubernetes.io/any",
+        "node-restriction.kubernetes.io/x",
+        "sub.node-restriction.kubernetes.io/x",
+        "kubelet.kubernetes.io.node-restriction.kubernetes.io/x",
+    ];
+    let node = |labels: Value| json!({"metadata": {"name": "node-1", "labels": labels}});
+    for (key, may) in allowed.map(|k| (k, true)).into_iter().chain(refused.map(|k| (k, false))) {
+        let with = node(json!({"other": "x", key: "a"}));
+        let changed = node(json!({"other": "x", key: "b"}));
+        let without = node(json!({"other": "x"}));
+        let ask = |operation, object: &Value, at| {
+            let object = object.clone();
+            Case { at, name: "node-1", operation, object, ..Case::default() }.told()
+        };
+        let set = format!("node \"node-1\" is not allowed to set the following labels: {key}");
+        let change = format!("is not allowed to modify labels: {key}");
+        let (set, change) = if may { Default::default() } else { (set, change) };
+        assert_eq!(ask(Operation::Create, &with, "/nodes"), set, "{key}");
+        for at in ["/nodes", "/nodes/status"] {
+            assert_eq!(ask(Operation::Update(&without), &with, at), change, "{key} added");
+            assert_eq!(ask(Operation::Update(&with), &changed, at), change, "{key} changed");
+            assert_eq!(ask(Operation::Update(&with), &without, at), change, "{key} taken");
+            assert_eq!(ask(Operation::Update(&with), &with, at), "", "{key} kept");
+        }
+    }
+}
+
+#[test]
+fn refused_labels_are_named_once_and_in_order() {
+    let labels = json!({"k8s.io/b": "1", "a": "1", "kubernetes.io/a": "1", "k8s.io/a": "1"});
+    let object = json!({"metadata": {"name": "node-1", "labels": labels}});
+    let old = json!({"metadata": {"name": "node-1", "labels": {"k8s.io/a": "0"}}});
+    let operation = Operation::Update(&old);
+    let case = Case { at: "/nodes", name: "node-1", operation, object, ..Case::default() };
+    let why = "is not allowed to modify labels: k8s.io/a, k8s.io/b, kubernetes.io/a";
+    assert_eq!(case.told(), why);
+}
+
+#[test]
+fn parts_of_a_node_that_stay() {
+    let taint = json!({"key": "a", "effect": "NoSchedule"});
+    let other = json!({"key": "a", "effect": "NoExecute"});
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "1"});
+    let source = json!({"configMap": {"name": "c"}});
+    let node = |pointer: &str, value: &Value| {
+        let mut node = json!({"metadata": {"name": "node-1"}, "spec": {}});
+        let (part, field) = pointer.split_once('.').unwrap();
+        if !value.is_null() {
+            node[part][field] = value.clone();
+        }
+        node
+    };
+    let taints = "node \"node-1\" is not allowed to modify taints";
+    let owners = "node \"node-1\" is not allowed to modify ownerReferences";
+    let config =
+        "node \"node-1\" is not allowed to update configSource to a new non-nil configSource";
+    let none = Value::Null;
+    for (field, old, new, why) in [
+        ("spec.taints", &none, &json!([taint]), taints),
+        ("spec.taints", &json!([taint]), &none, taints),
+        ("spec.taints", &json!([taint]), &json!([]), taints),
+        ("spec.taints", &json!([taint]), &json!([other]), taints),
+        ("spec.taints", &json!([taint, other]), &json!([other, taint]), taints),
+        ("spec.taints", &json!([taint]), &json!([taint]), ""),
+        ("spec.taints", &json!([]), &none, ""),
+        ("metadata.ownerReferences", &none, &json!([owner]), owners),
+        ("metadata.ownerReferences", &json!([owner]), &none, owners),
+        ("metadata.ownerReferences", &json!([owner]), &json!([owner, owner]), owners),
+        ("metadata.ownerReferences", &json!([owner]), &json!([owner]), ""),
+        ("spec.configSource", &none, &source, config),
+        ("spec.configSource", &json!({"configMap": {"name": "d"}}), &source, config),
+        ("spec.configSource", &source, &source, ""),
+        // Old kubelets lose the field.
+        ("spec.configSource", &source, &none, ""),
+        ("spec.unschedulable", &none, &json!(true), ""),
+        ("metadata.annotations", &none, &json!({"a": "b"}), ""),
+    ] {
+        let (old, object) = (node(field, old), node(field, new));
+        for at in ["/nodes", "/nodes/status"] {
+            let operation = Operation::Update(&old);
+            let object = object.clone();
+            let case = Case { at, name: "node-1", operation, object, ..Case::default() };
+            assert_eq!(case.told(), why, "{field}: {old} to {new}");
+        }
+    }
+    let object = node("spec.configSource", &source);
+    let case = Case { at: "/nodes", name: "node-1", object, ..Case::default() };
+    let why = "node \"node-1\" is not allowed to create pods with a non-nil configSource";
+    assert_eq!(case.told(), why);
+    let object = node("spec.taints", &json!([taint]));
+    let case = Case { at: "/nodes", name: "node-1", object, ..Case::default() };
+    assert_eq!(case.told(), "", "a node brings the taints it was told to at registration");
+}
+
+#[test]
+fn leases_csinodes_and_slices_are_the_nodes_own() {
+    let same = "can only access node lease with the same name as the requesting node";
+    let place = "can only access leases in the \"kube-node-lease\" system namespace";
+    let csi = "can only access CSINode with the same name as the requesting node";
+    let old = json!({});
+    for operation in [Operation::Create, Operation::Update(&old), Operation::Delete] {
+        for (at, namespace, name, why) in [
+            ("coordination.k8s.io/leases", "kube-node-lease", "node-1", ""),
+            ("coordination.k8s.io/leases", "kube-node-lease", "node-2", same),
+            ("coordination.k8s.io/leases", "kube-node-lease", "", same),
+            ("coordination.k8s.io/leases", "ns", "node-1", place),
+            ("coordination.k8s.io/leases", "kube-system", "node-2", place),
+            ("storage.k8s.io/csinodes", "", "node-1", ""),
+            ("storage.k8s.io/csinodes", "", "node-2", csi),
+            ("storage.k8s.io/csinodes", "", "", csi),
+        ] {
+            let case = Case { at, namespace, name, operation, ..Case::default() };
+            assert_eq!(case.told(), why, "{at} {namespace}/{name}");
+        }
+    }
+    let create = "can only create ResourceSlice with the same NodeName as the requesting node";
+    let delete = "can only delete ResourceSlice with the same NodeName as the requesting node";
+    let (mine, theirs) = (json!({"nodeName": "node-1"}), json!({"nodeName": "node-2"}));
+    for (operation, spec, why) in [
+        (Operation::Create, &mine, ""),
+        (Operation::Create, &theirs, create),
+        (Operation::Create, &json!({"allNodes": true}), create),
+        (Operation::Update(&old), &mine, ""),
+        (Operation::Delete, &mine, ""),
+        (Operation::Delete, &theirs, delete),
+        (Operation::Delete, &json!({}), delete),
+    ] {
+        let at = "resource.k8s.io/resourceslices";
+        let object = json!({"metadata": {"name": "node-1"}, "spec": spec});
+        let case = Case { at, name: "node-1", operation, object, ..Case::default() };
+        assert_eq!(case.told(), why, "{spec}");
+    }
+}

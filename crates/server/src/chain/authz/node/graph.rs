@@ -5,7 +5,7 @@
 //! secret → volume → claim → pod → node
 //! ```
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -14,7 +14,7 @@ use super::references;
 use crate::registry::parts::{list, text};
 
 /// What a pod can lead its node to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum What {
     /// Secrets, also of volumes.
     Secret,
@@ -35,12 +35,15 @@ pub enum What {
 /// A namespace and a name. Never one text: `foo/bar` and `bar/foo` must not meet.
 type Place = (Box<str>, Box<str>);
 
+/// What pods refer to, kept once for all of them.
+type Need = (What, Place);
+
 /// The index.
 #[derive(Debug, Default)]
 pub struct Graph {
     pods: HashMap<Place, Bound>,
     /// How many pods on which node refer to an object.
-    needed: HashMap<(What, Place), HashMap<Arc<str>, usize>>,
+    needed: HashMap<Arc<Need>, HashMap<Arc<str>, usize>>,
     volumes: HashMap<Box<str>, Volume>,
     /// The volumes that need a secret.
     locked: HashMap<Place, HashSet<Box<str>>>,
@@ -50,7 +53,7 @@ pub struct Graph {
 #[derive(Debug, PartialEq, Eq)]
 struct Bound {
     node: Arc<str>,
-    needs: HashSet<(What, Place)>,
+    needs: Box<[Arc<Need>]>,
 }
 
 /// A volume that has a claim.
@@ -89,17 +92,25 @@ impl Graph {
 
     /// Takes in a pod as it is now.
     pub fn put_pod(&mut self, namespace: &str, name: &str, node: &str, pod: &Value) {
-        let bound = Bound { node: node.into(), needs: needs(namespace, pod) };
+        let needs = needs(namespace, pod).into_iter().map(|need| self.shared(need)).collect();
+        let bound = Bound { node: node.into(), needs };
         let at = place(namespace, name);
         if self.pods.get(&at) == Some(&bound) {
             return;
         }
         self.remove_pod(namespace, name);
-        for need in &bound.needs {
+        for need in &*bound.needs {
             let nodes = self.needed.entry(need.clone()).or_default();
             *nodes.entry(bound.node.clone()).or_default() += 1;
         }
         self.pods.insert(at, bound);
+    }
+
+    fn shared(&self, need: Need) -> Arc<Need> {
+        match self.needed.get_key_value(&need) {
+            Some((known, _)) => known.clone(),
+            None => Arc::new(need),
+        }
     }
 
     /// Forgets a pod.
@@ -173,12 +184,12 @@ fn place(namespace: &str, name: &str) -> Place {
     (namespace.into(), name.into())
 }
 
-fn needs(namespace: &str, pod: &Value) -> HashSet<(What, Place)> {
+fn needs(namespace: &str, pod: &Value) -> BTreeSet<Need> {
     // A node makes mirror pods itself: they must not lead it anywhere.
     if references::is_mirror(pod) {
-        return HashSet::new();
+        return BTreeSet::new();
     }
-    let mut needs = HashSet::new();
+    let mut needs = BTreeSet::new();
     let mut add = |what, name: &str| {
         if !name.is_empty() {
             needs.insert((what, place(namespace, name)));

@@ -1,0 +1,118 @@
+//! What nodes can see and do.
+
+mod isolation;
+mod own_node;
+mod pods;
+mod races;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::fixture::{Answer, Asked, TestServer, Watch};
+
+/// A server on which nodes are authorized to do everything, so that admission is all that is in their way.
+async fn generous() -> TestServer {
+    let server = TestServer::start().await;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let all = json!(["*"]);
+    let role = json!({"metadata": {"name": "generous"},
+        "rules": [{"apiGroups": all, "resources": all, "verbs": all}]});
+    server.post(&format!("{rbac}/clusterroles"), &role).await.expect(201);
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({"metadata": {"name": "generous"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "generous"},
+        "subjects": [{"apiGroup": group, "kind": "Group", "name": "system:nodes"}]});
+    server.post(&format!("{rbac}/clusterrolebindings"), &binding).await.expect(201);
+    server
+}
+
+/// Requests as a node.
+#[derive(Clone, Copy)]
+struct As<'a>(&'a TestServer, &'a str);
+
+impl As<'_> {
+    fn ask(&self, method: Method, path: &str) -> Asked<'_> {
+        self.0.ask(method, path).header("authorization", &format!("Bearer {}-token", self.1))
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.ask(Method::GET, path).send().await
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.ask(Method::POST, path).json(body).send().await
+    }
+
+    async fn put(&self, path: &str, body: &Value) -> Answer {
+        self.ask(Method::PUT, path).json(body).send().await
+    }
+
+    async fn delete(&self, path: &str) -> Answer {
+        self.ask(Method::DELETE, path).send().await
+    }
+
+    async fn patch(&self, path: &str, how: &str, body: &Value) -> Answer {
+        let media = match how {
+            "json" => "application/json-patch+json",
+            "merge" => "application/merge-patch+json",
+            "strategic" => "application/strategic-merge-patch+json",
+            "apply" => "application/apply-patch+yaml",
+            other => panic!("no patch is called {other}"),
+        };
+        self.ask(Method::PATCH, path).header("content-type", media).json(body).send().await
+    }
+
+    async fn watch(&self, path: &str) -> Watch {
+        self.ask(Method::GET, path).watch().await
+    }
+}
+
+/// The merge patch that makes `new` of `old`.
+fn merge_patch(old: &Value, new: &Value) -> Value {
+    let (Some(before), Some(after)) = (old.as_object(), new.as_object()) else {
+        return new.clone();
+    };
+    let mut patch = json!({});
+    for key in before.keys().filter(|key| !after.contains_key(*key)) {
+        patch[key] = Value::Null;
+    }
+    for (key, value) in after.iter().filter(|(key, value)| before.get(*key) != Some(value)) {
+        patch[key] = merge_patch(before.get(key).unwrap_or(&Value::Null), value);
+    }
+    patch
+}
+
+/// The pointers of all leaves of a tree.
+fn leaves(value: &Value, at: &str, out: &mut Vec<String>) {
+    match value {
+        Value::Object(map) if !map.is_empty() => {
+            for (key, value) in map {
+                let key = key.replace('~', "~0").replace('/', "~1");
+                leaves(value, &format!("{at}/{key}"), out);
+            }
+        }
+        Value::Array(list) if !list.is_empty() => {
+            for (i, value) in list.iter().enumerate() {
+                leaves(value, &format!("{at}/{i}"), out);
+            }
+        }
+        _ => out.push(at.to_owned()),
+    }
+}
+
+/// The pointers at which two trees differ.
+fn difference(old: &Value, new: &Value) -> Vec<String> {
+    let mut all = Vec::new();
+    leaves(old, "", &mut all);
+    leaves(new, "", &mut all);
+    all.sort();
+    all.dedup();
+    all.retain(|at| old.pointer(at) != new.pointer(at));
+    all
+}
+
+const NODE_1: &str = "/api/v1/nodes/node-1";
+
+fn node(name: &str) -> Value {
+    json!({"metadata": {"name": name}})
+}
