@@ -66,16 +66,13 @@ pub struct TlsFiles {
 }
 
 /// Keys of service-account tokens, in files.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ServiceAccountKeys {
     /// The private key that signs.
     pub signing: PathBuf,
     /// The keys that verify; may be public or private.
     pub verifying: Vec<PathBuf>,
 }
-
-/// Who tokens say issued them, as in Kubernetes by default.
-const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 /// Serves until SIGTERM or SIGINT.
 pub fn serve(settings: Settings) -> Result<()> {
@@ -132,9 +129,10 @@ async fn assemble(
     let tls = files::tls(&settings.tls)?;
     let authenticator = files::authenticator(settings)?;
     let key = files::signing_key(&settings.service_account_keys)?;
+    let issuer = authenticator.service_accounts.as_ref().map_or("", |v| v.issuer()).to_owned();
     let server = start(Setup {
         authenticator,
-        tokens: Some(TokenSigner::new(key, ISSUER)?),
+        tokens: Some(TokenSigner::new(key, &issuer)?),
         features: features(&settings.feature_gates)?,
         plugins: plugins(&settings.access).context("--disable-admission-plugins")?,
         metrics: vec![Box::new(windlass_controllers::metrics)],

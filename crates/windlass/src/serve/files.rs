@@ -1,14 +1,18 @@
 //! What is read from files, at the start and again when they change.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use arc_swap::ArcSwap;
-use windlass_pki::{CertificateDer, PrivateKey};
+use windlass_pki::{CertificateDer, PrivateKey, PublicKey};
 use windlass_server::chain::authn::client_cert::ClientCas;
+use windlass_server::chain::authn::front_proxy::FrontProxy;
 use windlass_server::chain::authn::{Authenticator, token_file::TokenFile};
+use windlass_server::tokens::TokenVerifier;
 
 use super::{ServiceAccountKeys, Settings, TlsFiles};
+use crate::cli::AccessArgs;
 
 /// The TLS configuration of a certificate and key.
 pub fn tls(files: &TlsFiles) -> Result<rustls::ServerConfig> {
@@ -20,16 +24,36 @@ pub fn tls(files: &TlsFiles) -> Result<rustls::ServerConfig> {
 
 /// Who may call.
 pub fn authenticator(settings: &Settings) -> Result<Authenticator> {
+    let access = &settings.access;
     let tokens = match &settings.token_auth_file {
         Some(path) => tokens(path)?,
         None => TokenFile::default(),
     };
+    let keys = verifying_keys(&settings.service_account_keys)?;
+    let (issuers, audiences) =
+        (access.service_account_issuer.clone(), access.api_audiences.clone());
+    let verifier = TokenVerifier::new(issuers, audiences, &keys)?
+        .with_jwks_uri(access.service_account_jwks_uri.clone());
     Ok(Authenticator {
+        front_proxy: front_proxy(access)?,
         client_cas: ArcSwap::from_pointee(client_cas(&settings.client_ca)?),
         tokens: ArcSwap::from_pointee(tokens),
-        anonymous: settings.access.anonymous_auth,
-        ..Authenticator::default()
+        service_accounts: Some(Arc::new(verifier)),
+        bootstrap_tokens: access.enable_bootstrap_token_auth,
+        anonymous: access.anonymous_auth,
     })
+}
+
+fn front_proxy(access: &AccessArgs) -> Result<Option<FrontProxy>> {
+    let Some(path) = &access.requestheader_client_ca_file else { return Ok(None) };
+    Ok(Some(FrontProxy {
+        cas: ArcSwap::from_pointee(client_cas(path)?),
+        allowed_names: access.requestheader_allowed_names.clone(),
+        username_headers: access.requestheader_username_headers.clone(),
+        uid_headers: access.requestheader_uid_headers.clone(),
+        group_headers: access.requestheader_group_headers.clone(),
+        extra_prefixes: access.requestheader_extra_headers_prefix.clone(),
+    }))
 }
 
 /// The CAs that may vouch for clients.
@@ -46,12 +70,23 @@ pub fn tokens(path: &Path) -> Result<TokenFile> {
     TokenFile::parse(&text).with_context(|| path.display().to_string())
 }
 
-/// The key that signs service-account tokens. Keys that only verify must be readable too.
+/// The key that signs service-account tokens.
 pub fn signing_key(keys: &ServiceAccountKeys) -> Result<PrivateKey> {
-    for path in &keys.verifying {
-        read(path)?;
-    }
     PrivateKey::from_pem(&read(&keys.signing)?).with_context(|| keys.signing.display().to_string())
+}
+
+/// The keys that service-account tokens are verified with: those that are named, and the one that signs.
+pub fn verifying_keys(keys: &ServiceAccountKeys) -> Result<Vec<PublicKey>> {
+    let mut all = vec![signing_key(keys)?.public_key().clone()];
+    for path in &keys.verifying {
+        let found = PublicKey::list_from_pem(&read(path)?);
+        for key in found.with_context(|| path.display().to_string())? {
+            if !all.contains(&key) {
+                all.push(key);
+            }
+        }
+    }
+    Ok(all)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {

@@ -15,7 +15,7 @@ use arc_swap::ArcSwap;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use windlass_server::server::Server;
 
-use super::{Settings, TlsFiles, files};
+use super::{ServiceAccountKeys, Settings, TlsFiles, files};
 
 /// How often the files are looked at even if nobody said that they changed.
 const LOOK: Duration = Duration::from_secs(20);
@@ -32,6 +32,8 @@ pub fn keep_current(
         tls: settings.tls.clone(),
         client_ca: settings.client_ca.clone(),
         tokens: settings.token_auth_file.clone(),
+        proxy_ca: settings.access.requestheader_client_ca_file.clone(),
+        account_keys: settings.service_account_keys.clone(),
     };
     std::thread::Builder::new()
         .name("reload".into())
@@ -43,6 +45,8 @@ struct Watched {
     tls: TlsFiles,
     client_ca: PathBuf,
     tokens: Option<PathBuf>,
+    proxy_ca: Option<PathBuf>,
+    account_keys: ServiceAccountKeys,
 }
 
 impl Watched {
@@ -69,6 +73,19 @@ impl Watched {
                 let store = |tokens| server.authenticator.tokens.store(Arc::new(tokens));
                 told("the token file", files::tokens(path).map(store));
             }
+            if let (Some(path), Some(proxy)) = (&self.proxy_ca, &server.authenticator.front_proxy)
+                && changed(path)
+            {
+                let store = |cas| proxy.cas.store(Arc::new(cas));
+                told("the proxies' CAs", files::client_cas(path).map(store));
+            }
+            if let Some(verifier) = &server.authenticator.service_accounts
+                && self.account_keys.verifying.iter().any(|path| changed(path))
+            {
+                let read = files::verifying_keys(&self.account_keys);
+                let replace = |keys: Vec<_>| Ok(verifier.replace_keys(&keys)?);
+                told("the keys of service-account tokens", read.and_then(replace));
+            }
             known = now;
         }
         drop(watcher);
@@ -77,6 +94,8 @@ impl Watched {
     fn files(&self) -> Vec<&Path> {
         let mut all: Vec<&Path> = vec![&self.tls.certificate, &self.tls.key, &self.client_ca];
         all.extend(self.tokens.as_deref());
+        all.extend(self.proxy_ca.as_deref());
+        all.extend(self.account_keys.verifying.iter().map(PathBuf::as_path));
         all
     }
 

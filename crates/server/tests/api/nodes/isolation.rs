@@ -45,7 +45,6 @@ async fn two_nodes() -> TestServer {
 }
 
 #[tokio::test]
-#[ignore = "needs roles that deny what they do not grant"]
 async fn each_node_gets_its_own() {
     let server = two_nodes().await;
     let all = [
@@ -80,7 +79,6 @@ async fn each_node_gets_its_own() {
 }
 
 #[tokio::test]
-#[ignore = "needs roles that deny what they do not grant"]
 async fn lists_watches_and_gets_agree() {
     let server = two_nodes().await;
     for (node, other) in [("node-1", "node-2"), ("node-2", "node-1")] {
@@ -119,7 +117,6 @@ async fn lists_watches_and_gets_agree() {
 }
 
 #[tokio::test]
-#[ignore = "needs roles that deny what they do not grant"]
 async fn nothing_is_written_that_belongs_to_another_node() {
     let server = two_nodes().await;
     let node = As(&server, "node-1");
@@ -141,7 +138,6 @@ async fn nothing_is_written_that_belongs_to_another_node() {
 }
 
 #[tokio::test]
-#[ignore = "needs roles that deny what they do not grant"]
 async fn a_pod_that_moves_in_or_goes_is_noticed_at_once() {
     let server = two_nodes().await;
     let node = As(&server, "node-1");
