@@ -10,6 +10,7 @@ mod crud;
 mod deletion;
 mod events;
 mod fixture;
+mod flow;
 mod lists;
 mod mutations;
 mod options;
