@@ -129,6 +129,8 @@ async fn stages(
     record.user = Some(caller.clone());
     record.impersonated = impersonation::impersonate(server, &caller, &parts.headers, info)?;
     let user = record.impersonated.clone().unwrap_or(caller);
+    // What is spent on waiting is not there for working.
+    let until = tokio::time::Instant::now() + deadline;
     let _seat = server.flow.enter(peer, &user, info, deadline).await?;
     let asked = Attributes::of(&user, info, fields.as_ref());
     let decision = server.authorizer.decide(&asked);
@@ -138,7 +140,7 @@ async fn stages(
         Decision::Deny(why) | Decision::NoOpinion(why) => return Err(authz::denied(&asked, why)),
     }
     let work = route::route(server, &user, parts, query, info, body, now, facts);
-    match tokio::time::timeout(deadline, work).await {
+    match tokio::time::timeout_at(until, work).await {
         Ok(result) => result,
         Err(_) => Err(Error::Timeout),
     }

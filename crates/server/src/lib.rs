@@ -14,6 +14,7 @@
 //! - [`respond`], [`body`], [`table`], [`object`]: how answers are written, and objects encoded.
 //! - [`documents`] serves [`discovery`] and [`openapi`]; [`health`] and [`metrics`] are for operators.
 //! - [`user`], [`peer`], [`tokens`]: who calls, from where, and the tokens that service accounts get.
+//! - [`audit`]: every request written down, once.
 //! - [`local`]: the same chain for clients in this process; [`expiry`]: events go after an hour.
 //! - [`server`] is what the parts share; [`features`] and [`limits`] what bounds them; [`error`] is every
 //!   way in which a request ends badly, and how it is told.
