@@ -2,8 +2,8 @@
 //! client sees, so it is Kubernetes' order:
 //!
 //! ```text
-//! path and query ─ authentication ─ impersonation ─ authorization ─ routing ─ verb (negotiation, decoding,
-//! mutating admission, preconditions, validation, validating admission, store)
+//! path and query ─ authentication ─ impersonation ─ flow control ─ authorization ─ routing ─ verb
+//! (negotiation, decoding, mutating admission, preconditions, validation, validating admission, store)
 //! ```
 
 pub mod admission;
@@ -25,6 +25,7 @@ use http_body::Body as _;
 
 use windlass_api::selector::fields::Selector;
 
+use authz::Decision;
 use authz::attributes::Attributes;
 
 use crate::audit::Record;
@@ -128,15 +129,18 @@ async fn stages(
     record.user = Some(caller.clone());
     record.impersonated = impersonation::impersonate(server, &caller, &parts.headers, info)?;
     let user = record.impersonated.clone().unwrap_or(caller);
+    // What is spent on waiting is not there for working.
+    let until = tokio::time::Instant::now() + deadline;
     let _seat = server.flow.enter(peer, &user, info, deadline).await?;
     let asked = Attributes::of(&user, info, fields.as_ref());
     let decision = server.authorizer.decide(&asked);
     record.decision = Some((decision.is_allow(), decision.reason().to_owned()));
-    if !decision.is_allow() {
-        return Err(authz::denied(&asked, decision.reason()));
+    match &decision {
+        Decision::Allow(_) => {}
+        Decision::Deny(why) | Decision::NoOpinion(why) => return Err(authz::denied(&asked, why)),
     }
     let work = route::route(server, &user, parts, query, info, body, now, facts);
-    match tokio::time::timeout(deadline, work).await {
+    match tokio::time::timeout_at(until, work).await {
         Ok(result) => result,
         Err(_) => Err(Error::Timeout),
     }

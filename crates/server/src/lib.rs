@@ -15,6 +15,7 @@
 //! - [`documents`] serves [`discovery`] and [`openapi`]; [`health`] and [`metrics`] are for operators.
 //! - [`user`], [`peer`], [`tokens`]: who calls, from where, and the tokens that service accounts get.
 //! - [`policy`]: the roles and bindings that there are from the start.
+//! - [`audit`]: every request written down, once.
 //! - [`local`]: the same chain for clients in this process; [`expiry`]: events go after an hour.
 //! - [`server`] is what the parts share; [`features`] and [`limits`] what bounds them; [`error`] is every
 //!   way in which a request ends badly, and how it is told.

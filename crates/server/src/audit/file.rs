@@ -45,6 +45,8 @@ struct Opened {
     size: u64,
     /// Which file it is, whatever name it has by now.
     id: (u64, u64),
+    /// Pipes and devices have no size, are never full and must not be moved away.
+    regular: bool,
 }
 
 /// Lines are written together up to this size.
@@ -121,7 +123,7 @@ impl LogFile {
         let open = self.current()?;
         match open.file.write_all(piece) {
             Ok(()) => {
-                open.size += piece.len() as u64;
+                open.size += if open.regular { piece.len() as u64 } else { 0 };
                 Ok(())
             }
             Err(error) => {
@@ -212,9 +214,10 @@ fn open(path: &Path) -> io::Result<Opened> {
     }
     let mut file = File::options().create(true).append(true).read(true).mode(0o600).open(path)?;
     let meta = file.metadata()?;
-    let mut size = meta.len();
+    let regular = meta.is_file();
+    let mut size = if regular { meta.len() } else { 0 };
     // A line that a power cut left unfinished must not swallow the next.
-    if size > 0 && meta.is_file() {
+    if size > 0 {
         let mut last = [0];
         file.seek(SeekFrom::End(-1))?;
         file.read_exact(&mut last)?;
@@ -223,7 +226,7 @@ fn open(path: &Path) -> io::Result<Opened> {
             size += 1;
         }
     }
-    Ok(Opened { file, size, id: (meta.dev(), meta.ino()) })
+    Ok(Opened { file, size, id: (meta.dev(), meta.ino()), regular })
 }
 
 #[cfg(test)]

@@ -104,8 +104,10 @@ impl Writer {
             return self.push(bytes, None);
         }
         self.shared.counts.events.fetch_add(1, Ordering::Relaxed);
-        self.shared.counts.lost.fetch_add(1, Ordering::Relaxed);
-        tracing::error!("an audit event was lost: too many clients left while the disk was slow");
+        // Once is enough: whoever can bring this about could fill the log as well.
+        if self.shared.counts.lost.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::error!("audit events are lost: too many clients left while the disk is slow");
+        }
     }
 
     /// Has everything written and ends the thread.

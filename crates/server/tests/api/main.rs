@@ -14,6 +14,7 @@ mod deletion;
 mod events;
 mod fixture;
 mod impersonation;
+mod flow;
 mod lists;
 mod matrix;
 mod mutations;

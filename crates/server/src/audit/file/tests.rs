@@ -166,3 +166,15 @@ fn what_cannot_be_written_is_said_and_the_next_is_tried_again() {
     append(&mut file, &["c\n"]);
     assert_eq!(fs::read_to_string(place.join("audit.log")).unwrap(), "c\n");
 }
+
+#[test]
+fn a_full_disk_loses_lines_but_no_device() {
+    let clock: Clock = Arc::new(|| OffsetDateTime::UNIX_EPOCH);
+    let open = |path| LogFile::open(Path::new(path), Rotation::default(), clock.clone()).unwrap();
+    let (lost, error) = open("/dev/full").append([b"a\n".as_slice()].into_iter()).unwrap();
+    assert_eq!((lost, error.kind()), (1, io::ErrorKind::StorageFull));
+    let mut null = open("/dev/null");
+    null.max_bytes = 1;
+    append(&mut null, &["one\n", "two\n", "three\n"]);
+    assert!(Path::new("/dev/null").exists(), "it was not put aside");
+}

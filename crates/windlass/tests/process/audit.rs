@@ -1,0 +1,30 @@
+//! The audit log of a real process.
+
+use hyper::Method;
+use serde_json::{Value, json};
+
+use crate::server::Place;
+
+/// Who was answered is in the file when the process has ended, however soon that was.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_answered_is_written_down_at_the_end() {
+    let place = Place::new();
+    let log = place.path().join("logs/audit.log");
+    let mut command = place.up("127.0.0.1:0");
+    command.arg("--audit-log-path").arg(&log);
+    let Ok(server) = place.launch(command) else { panic!("it did not start") };
+    let mut connection = server.http().connect().await.unwrap();
+    for number in 0..100 {
+        let map = json!({"metadata": {"name": format!("map-{number}")}});
+        let path = "/api/v1/namespaces/default/configmaps";
+        let (code, answer) = connection.ask(Method::POST, path, &map).await.unwrap();
+        assert_eq!(code, 201, "{answer}");
+    }
+    let _place = server.stop();
+    let text = std::fs::read_to_string(log).unwrap();
+    let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let ours: Vec<Value> = events.filter(|event| event["user"]["username"] == "admin").collect();
+    assert_eq!(ours.len(), 100);
+    assert_eq!(ours[99]["objectRef"]["name"], "map-99");
+    assert!(ours.iter().all(|event| event["sourceIPs"] == json!(["127.0.0.1"])));
+}
