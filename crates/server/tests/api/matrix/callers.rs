@@ -108,7 +108,8 @@ async fn objects(server: &TestServer) {
 /// A pod on a node; the one on node-1 uses what is called `used`.
 fn pod(name: &str, node: &str) -> Value {
     let volumes = if node == "node-1" {
-        json!([{"name": "s", "secret": {"secretName": "used"}}, {"name": "c", "configMap": {"name": "used"}}])
+        json!([{"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}},
+            {"name": "s", "secret": {"secretName": "used"}}, {"name": "c", "configMap": {"name": "used"}}])
     } else {
         json!([])
     };
