@@ -149,6 +149,15 @@ fn claims_are_complete_and_said_once() {
 }
 
 #[test]
+fn a_token_has_a_greatest_length() {
+    let key = PrivateKey::generate().unwrap();
+    let mut said = claims();
+    said["aud"] = json!(["a".repeat(limits::TOKEN / 4 * 3)]);
+    let token = forged(&key, &json!({"alg": "ES256"}), &said);
+    assert_eq!(verifier(&[&key]).verify(&token).err(), Some(Rejected::NotOurs));
+}
+
+#[test]
 fn tokens_go_with_the_key_that_vouched_for_them() {
     let (old, new) = (PrivateKey::generate().unwrap(), PrivateKey::generate().unwrap());
     let verifier = verifier(&[&old]);

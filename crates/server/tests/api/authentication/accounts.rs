@@ -267,9 +267,11 @@ async fn a_forged_token_is_nobodys() {
         *bad.pointer_mut(pointer).unwrap() = value;
         token_refused(&server, what, &signer.sign(bad).unwrap()).await;
     }
-    let mut future = good.clone();
-    future["nbf"] = json!(3_999_999_999_i64);
-    token_refused(&server, "nbf", &signer.sign(future).unwrap()).await;
+    for when in ["nbf", "iat"] {
+        let mut future = good.clone();
+        future[when] = json!(3_999_999_999_i64);
+        token_refused(&server, when, &signer.sign(future).unwrap()).await;
+    }
     let stranger = TokenSigner::new(PrivateKey::generate().unwrap(), ISSUER).unwrap();
     token_refused(&server, "another key", &stranger.sign(good.clone()).unwrap()).await;
     let token = signer.sign(good.clone()).unwrap();

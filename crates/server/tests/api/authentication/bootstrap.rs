@@ -32,6 +32,8 @@ async fn a_bootstrap_token_is_what_its_secret_says() {
         "groups": ["system:bootstrappers", "system:bootstrappers:worker", "system:authenticated"],
     });
     assert_eq!(bearer(&server, TOKEN).await, want);
+    assert_eq!(review(&server, TOKEN, &[]).await["user"], want);
+    assert!(review(&server, TOKEN, &["vault"]).await["authenticated"].is_null());
     for (what, token) in [
         ("another secret", "abcdef.0123456789abcdee"),
         ("upper case", "ABCDEF.0123456789ABCDEF"),

@@ -109,11 +109,15 @@ fn a_ca_that_has_expired_vouches_for_nobody() {
     let trusted = cas(&[&ca]);
     assert!(trusted.verify(&chain, NOW).is_ok());
     assert!(trusted.verify(&chain, NOW + Duration::days(2)).is_err());
-    // The leaf cannot be made to outlive its CA, so the CA is replaced by one that ends earlier.
-    let key = PrivateKey::from_pem(ca.key().to_pem().unwrap().as_bytes()).unwrap();
-    let subject = Subject::new("ca", &[]).unwrap();
-    let early = Authority::self_signed(&subject, days(-9, -1), key, serial()).unwrap();
-    assert!(cas(&[&early]).verify(&chain, NOW).is_err());
+    // A leaf cannot be made to outlive its CA, so the CA is replaced by one that ends earlier.
+    let ending = |validity| {
+        let key = PrivateKey::from_pem(ca.key().to_pem().unwrap().as_bytes()).unwrap();
+        let subject = Subject::new("ca", &[]).unwrap();
+        cas(&[&Authority::self_signed(&subject, validity, key, serial()).unwrap()])
+    };
+    assert!(ending(days(-9, -1)).verify(&chain, NOW).is_err());
+    let soon = ending(Validity::lasting(NOW, Duration::hours(1)).unwrap());
+    assert_eq!(soon.verify(&chain, NOW).unwrap().until, NOW + Duration::hours(1));
 }
 
 #[test]
