@@ -12,6 +12,7 @@ mod create_rights;
 mod crud;
 mod deletion;
 mod events;
+mod failing_checks;
 mod fixture;
 mod flow;
 mod impersonation;

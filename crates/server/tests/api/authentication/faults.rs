@@ -26,6 +26,13 @@ async fn failing() -> (TestServer, Failing, Authority) {
         });
     })
     .await;
+    let everybody = json!({
+        "metadata": {"name": "everybody"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}],
+    });
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
+    server.post(bindings, &everybody).await.expect(201);
     (server, failing, ca)
 }
 
