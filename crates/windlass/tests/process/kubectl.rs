@@ -2,7 +2,9 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
@@ -11,15 +13,44 @@ use tempfile::TempDir;
 
 use crate::server::{PATIENCE, Windlass, lines};
 
-/// kubectl with a server of its own and a home without a cache.
-struct Kubectl {
-    server: Windlass,
+/// kubectl with a server and a home without a cache.
+pub struct Kubectl {
+    pub server: Arc<Windlass>,
+    pub kubeconfig: PathBuf,
+    token: Option<String>,
     home: TempDir,
 }
 
 impl Kubectl {
-    fn new() -> Self {
-        Self { server: Windlass::start(), home: tempfile::tempdir().unwrap() }
+    /// The administrator's, with a server of its own.
+    pub fn new() -> Self {
+        let server = Windlass::start();
+        let kubeconfig = server.kubeconfig();
+        Self {
+            server: Arc::new(server),
+            kubeconfig,
+            token: None,
+            home: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    /// Somebody else's, with the same server.
+    pub fn with(&self, kubeconfig: PathBuf) -> Self {
+        let server = self.server.clone();
+        Self { server, kubeconfig, token: None, home: tempfile::tempdir().unwrap() }
+    }
+
+    /// A token's, with the same server; the kubeconfig says where it is and nothing about who calls.
+    pub fn with_token(&self, token: &str) -> Self {
+        let text = std::fs::read_to_string(&self.kubeconfig).unwrap();
+        let anonymous: Vec<&str> = text.lines().filter(|line| !line.contains("client-")).collect();
+        let somebody = self.with(self.home.path().join("anonymous.kubeconfig"));
+        std::fs::write(
+            &somebody.kubeconfig,
+            anonymous.join("\n").replace("  user:\n", "  user: {}\n"),
+        )
+        .unwrap();
+        Self { token: Some(token.to_owned()), ..somebody }
     }
 
     fn command(&self, args: &[&str]) -> Command {
@@ -27,8 +58,9 @@ impl Kubectl {
         let mut command = Command::new(program);
         command
             .env("HOME", self.home.path())
-            .env("KUBECONFIG", self.server.kubeconfig())
+            .env("KUBECONFIG", &self.kubeconfig)
             .args(args)
+            .args(self.token.iter().flat_map(|token| ["--token", token]))
             .stdin(Stdio::null());
         command
     }
@@ -48,11 +80,11 @@ impl Kubectl {
     }
 
     /// Its output; it must succeed.
-    fn ok(&self, args: &[&str]) -> String {
+    pub fn ok(&self, args: &[&str]) -> String {
         self.ok_with("", args)
     }
 
-    fn ok_with(&self, input: &str, args: &[&str]) -> String {
+    pub fn ok_with(&self, input: &str, args: &[&str]) -> String {
         let output = self.feed(input, args);
         let stdout = String::from_utf8(output.stdout).unwrap();
         assert!(
@@ -65,7 +97,7 @@ impl Kubectl {
     }
 
     /// Its complaint; it must fail.
-    fn fails(&self, args: &[&str]) -> String {
+    pub fn fails(&self, args: &[&str]) -> String {
         self.fails_with("", args)
     }
 
@@ -75,13 +107,13 @@ impl Kubectl {
         String::from_utf8(output.stderr).unwrap()
     }
 
-    fn json(&self, args: &[&str]) -> Value {
+    pub fn json(&self, args: &[&str]) -> Value {
         let args = [args, &["-o", "json"]].concat();
         serde_json::from_str(&self.ok(&args)).unwrap()
     }
 
     /// The minor version of the client.
-    fn minor(&self) -> u32 {
+    pub fn minor(&self) -> u32 {
         let version = self.ok(&["version", "--client", "-o", "json"]);
         let version: Value = serde_json::from_str(&version).unwrap();
         let minor = version["clientVersion"]["minor"].as_str().unwrap();

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, fixtures included")]
 
+mod access;
 mod audit;
 mod bad_input;
 mod canary;
