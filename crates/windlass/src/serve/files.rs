@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use arc_swap::ArcSwap;
 use windlass_pki::{CertificateDer, PrivateKey, PublicKey};
 use windlass_server::chain::authn::client_cert::ClientCas;
@@ -34,9 +34,10 @@ pub fn authenticator(settings: &Settings) -> Result<Authenticator> {
         (access.service_account_issuer.clone(), access.api_audiences.clone());
     let verifier = TokenVerifier::new(issuers, audiences, &keys)?
         .with_jwks_uri(access.service_account_jwks_uri.clone());
+    let client_cas = client_cas(&settings.client_ca)?;
     Ok(Authenticator {
-        front_proxy: front_proxy(access)?,
-        client_cas: ArcSwap::from_pointee(client_cas(&settings.client_ca)?),
+        front_proxy: front_proxy(access, &client_cas)?,
+        client_cas: ArcSwap::from_pointee(client_cas),
         tokens: ArcSwap::from_pointee(tokens),
         service_accounts: Some(Arc::new(verifier)),
         bootstrap_tokens: access.enable_bootstrap_token_auth,
@@ -44,10 +45,18 @@ pub fn authenticator(settings: &Settings) -> Result<Authenticator> {
     })
 }
 
-fn front_proxy(access: &AccessArgs) -> Result<Option<FrontProxy>> {
+fn front_proxy(access: &AccessArgs, clients: &ClientCas) -> Result<Option<FrontProxy>> {
     let Some(path) = &access.requestheader_client_ca_file else { return Ok(None) };
+    let cas = client_cas(path)?;
+    if access.requestheader_allowed_names.is_empty() && cas.overlaps(clients) {
+        // Every client could then say that it is anybody.
+        bail!(
+            "{} and the client CAs have an authority in common: say with --requestheader-allowed-names which of its certificates are proxies",
+            path.display()
+        );
+    }
     Ok(Some(FrontProxy {
-        cas: ArcSwap::from_pointee(client_cas(path)?),
+        cas: ArcSwap::from_pointee(cas),
         allowed_names: access.requestheader_allowed_names.clone(),
         username_headers: access.requestheader_username_headers.clone(),
         uid_headers: access.requestheader_uid_headers.clone(),

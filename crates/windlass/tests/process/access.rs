@@ -174,3 +174,14 @@ async fn nobody_gets_in_where_anonymous_is_off() {
     assert_eq!(version(server.http_as("")).await, 401);
     assert_eq!(version(server.http()).await, 200);
 }
+
+#[test]
+fn clients_are_not_taken_for_proxies() {
+    let place = crate::server::Place::new();
+    let place = place.start().stop();
+    let clients = place.data().join("pki/client-ca.crt");
+    let mut command = place.up("127.0.0.1:0");
+    let output = command.arg("--requestheader-client-ca-file").arg(&clients).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && told.contains("--requestheader-allowed-names"), "{told}");
+}
