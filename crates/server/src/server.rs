@@ -120,10 +120,11 @@ impl Setup {
 /// of the system live in exist.
 pub async fn start(setup: Setup) -> Result<Arc<Server>, windlass_store::Error> {
     let Setup { store, kinds, features, shutdown, mut metrics, faults, .. } = setup;
-    let caches = Arc::new(Caches::new(kinds));
+    let kinds: Vec<_> = kinds.iter().copied().filter(|kind| (kind.enabled)(features)).collect();
+    let caches = Arc::new(Caches::new(&kinds));
     attach(&store, &caches).await?;
-    metrics.push(storage_source(caches.clone(), kinds.to_vec()));
-    let registry = Registry::new(kinds);
+    metrics.push(storage_source(caches.clone(), kinds.clone()));
+    let registry = Registry::new(&kinds);
     let authorizer = Authorizer::new(&caches, &registry, features, faults.clone());
     let server = Arc::new(Server {
         store,

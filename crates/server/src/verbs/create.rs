@@ -102,6 +102,7 @@ async fn finish(
         metadata.insert("generation".into(), json!(1));
     }
     (call.kind.prepare_create)(&mut value);
+    (call.kind.prepare_create_as)(&mut value, call.user);
     let generated =
         Meta::of(&value).name().is_empty() && !Meta::of(&value).generate_name().is_empty();
     for attempt in 0..=limits::NAME_RETRIES {

@@ -164,8 +164,12 @@ pub fn record(call: &Call<'_>, old: Option<&Value>, new: &mut Value, manager: &s
 }
 
 /// The fields that a write at this place never owns, because the server sets them back: the status
-/// for the object itself, everything but the status for its `status`.
+/// for the object itself, everything but the status for its `status`, unless the kind says otherwise.
 pub fn reset_fields(call: &Call<'_>) -> FieldSet {
+    let mut own = call.kind.resets.iter();
+    if let Some(reset) = own.find(|r| r.subresource == call.path.subresource) {
+        return FieldSet::of_fields(reset.fields);
+    }
     let viewed = |s: &&Subresource| matches!(s.action, Action::View { .. }) && s.name == "status";
     if !call.kind.subresources.iter().any(|s| viewed(&s)) {
         return FieldSet::default();
@@ -201,7 +205,11 @@ pub async fn replace(
     if stored == old.stored_bytes() {
         return Ok(old.clone());
     }
-    store(call, old, stored, dry_run).await
+    let object = store(call, old, stored, dry_run).await?;
+    if !dry_run && let Some(issued) = (call.kind.issued)(before, &new) {
+        call.server.metrics.issued(issued);
+    }
+    Ok(object)
 }
 
 /// Puts changed bytes in the place of `old`, if it is still there unchanged.
@@ -251,7 +259,7 @@ fn prepare(call: &Call<'_>, old: &Value, new: &mut Value) -> Result<(), Error> {
     metadata(new).remove("selfLink");
     match action(call)? {
         None => (call.kind.prepare_update)(new, old),
-        Some(Action::View { prepare_update, .. }) => prepare_update(new, old),
+        Some(Action::View { prepare_update, .. }) => prepare_update(new, old, call.now),
         Some(Action::Finalize) => namespaces::prepare_finalize(new, old),
         Some(Action::Create { .. }) => return Err(Error::MethodNotAllowed),
     }
@@ -285,7 +293,9 @@ fn validate(call: &Call<'_>, old: &Value, new: &Value) -> Result<(), Error> {
     meta::validate_finalizer_names(&new["metadata"], &mut errors);
     match action(call)? {
         None => (call.kind.validate_update)(new, old, &mut errors),
-        Some(Action::View { validate_update, .. }) => validate_update(new, old, &mut errors),
+        Some(Action::View { validate_update, .. }) => {
+            validate_update(new, old, call.now, &mut errors);
+        }
         Some(Action::Finalize) => namespaces::validate_finalize(new, &mut errors),
         Some(Action::Create { .. }) => {}
     }
