@@ -36,7 +36,8 @@ pub async fn create(call: &Call<'_>, body: &Bytes) -> Result<Written, Error> {
     let options = WriteOptions::parse(call.query, "CreateOptions")?;
     let expected = Expected::object(call.kind, call.served);
     let Draft { value, warnings } = decode::object(call, expected, body, options.field_validation)?;
-    create_value(call, value, warnings, &options).await
+    let told = warnings.clone();
+    create_value(call, value, warnings, &options).await.map_err(|error| error.warned(told))
 }
 
 /// Creates an object that is decoded already, in the version of the call.

@@ -28,13 +28,23 @@ pub async fn update(call: &Call<'_>, body: &Bytes) -> Result<Written, Error> {
     let options = WriteOptions::parse(call.query, "UpdateOptions")?;
     let expected = Expected::object(call.kind, call.served);
     let Draft { value, warnings } = decode::object(call, expected, body, options.field_validation)?;
+    let told = warnings.clone();
+    put(call, value, warnings, &options).await.map_err(|error| error.warned(told))
+}
+
+async fn put(
+    call: &Call<'_>,
+    value: Value,
+    warnings: Vec<String>,
+    options: &WriteOptions,
+) -> Result<Written, Error> {
     let value = stored_form(call, value);
     check_name(call, &value)?;
     let manager = call.manager(&options.field_manager);
     for _ in 0..limits::UPDATE_RETRIES {
         let Some(old) = call.cache()?.get(&call.key(&call.path.name)) else {
             if call.kind.create_on_update && call.path.subresource.is_empty() {
-                return create_instead(call, value, warnings, &options).await;
+                return create_instead(call, value, warnings, options).await;
             }
             return Err(Error::NotFound(call.subject(&call.path.name)));
         };
