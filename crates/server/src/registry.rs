@@ -1,6 +1,7 @@
 //! The kinds that are served, one folder each, and how a path finds its kind.
 
 pub mod cells;
+pub mod certificatesigningrequests;
 pub mod configmaps;
 pub mod csidrivers;
 pub mod csinodes;
@@ -41,6 +42,7 @@ pub static KINDS: &[&Kind] = &[
     &runtimeclasses::KIND,
     &csidrivers::KIND,
     &csinodes::KIND,
+    &certificatesigningrequests::KIND,
     &resourceslices::KIND,
     &rbac::CLUSTER_ROLE_BINDING,
     &rbac::CLUSTER_ROLE,
