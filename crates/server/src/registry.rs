@@ -2,6 +2,7 @@
 
 pub mod cells;
 pub mod certificatesigningrequests;
+pub mod clustertrustbundles;
 pub mod configmaps;
 pub mod csidrivers;
 pub mod csinodes;
@@ -43,6 +44,7 @@ pub static KINDS: &[&Kind] = &[
     &csidrivers::KIND,
     &csinodes::KIND,
     &certificatesigningrequests::KIND,
+    &clustertrustbundles::KIND,
     &resourceslices::KIND,
     &rbac::CLUSTER_ROLE_BINDING,
     &rbac::CLUSTER_ROLE,
