@@ -14,6 +14,7 @@ pub mod nodes;
 pub mod parts;
 pub mod persistentvolumeclaims;
 pub mod persistentvolumes;
+pub mod podcertificaterequests;
 pub mod pods;
 pub mod rbac;
 pub mod resourceslices;
@@ -45,6 +46,7 @@ pub static KINDS: &[&Kind] = &[
     &csinodes::KIND,
     &certificatesigningrequests::KIND,
     &clustertrustbundles::KIND,
+    &podcertificaterequests::KIND,
     &resourceslices::KIND,
     &rbac::CLUSTER_ROLE_BINDING,
     &rbac::CLUSTER_ROLE,
