@@ -4,6 +4,7 @@
 
 mod apply;
 mod bad_input;
+mod certificates;
 mod conformance;
 mod crud;
 mod deletion;
