@@ -10,6 +10,8 @@
 //! - [`Subject`], [`AltName`], [`Validity`], [`Purpose`], [`Serial`]: the parts of a certificate.
 //! - [`Certificate`]: a parsed certificate and the facts that decisions are made on.
 //! - [`Authority`] and [`Leaf`]: who issues, and what; [`issue`] does it.
+//! - [`CertificateRequest`], [`ForeignCertificate`], [`SubjectKey`], [`parse_trust_anchors`],
+//!   [`parse_certificate_blocks`], [`IssuedChain`]: what others made, read as Go reads it.
 //!
 //! All input is hostile. Sizes are bounded before parsing ([`limits`]), parsing takes linear time,
 //! and no input makes this crate panic.
@@ -22,6 +24,7 @@ mod alt_name;
 mod authority;
 mod certificate;
 mod error;
+mod foreign;
 mod jws;
 mod key;
 mod purpose;
@@ -35,6 +38,12 @@ pub use authority::{Authority, Leaf, issue};
 pub use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 pub use certificate::Certificate;
 pub use error::Error;
+pub use foreign::{
+    AltNames, Anchor, AnchorError, BlockError, CertificateRequest, ChainError, EllipticCurve,
+    EntryError, EntryFault, ForeignCertificate, Hash, IssuedChain, KeyAlgorithm, LeafFault, Name,
+    NameAttribute, PodKeyError, PodKeyType, RequestError, RequestedExtension, SignatureAlgorithm,
+    SignatureError, SubjectKey, parse_certificate_blocks, parse_trust_anchors,
+};
 pub use jws::{JwkParameters, JwsKey};
 pub use key::{JwsAlgorithm, PrivateKey, PublicKey};
 pub use purpose::Purpose;

@@ -47,3 +47,17 @@ pub const MAX_URI_BYTES: usize = 2048;
 
 /// Extended key usages in one certificate.
 pub const MAX_PURPOSES: usize = 64;
+
+/// Text of one trust bundle: what Kubernetes allows.
+pub const MAX_TRUST_BUNDLE_BYTES: usize = 1 << 20;
+
+/// DER of one request or certificate that others made and that is only looked at and handed on. Go
+/// stops nowhere; this is as much as the largest object that can carry one, and reading it takes
+/// linear time.
+pub const MAX_FOREIGN_BYTES: usize = 1 << 20;
+
+/// DER of one public key that a pod presents: what Kubernetes allows for the field.
+pub const MAX_SUBJECT_KEY_BYTES: usize = 10 << 10;
+
+/// Text of the chain that a pod's certificate comes with: what Kubernetes allows.
+pub const MAX_CHAIN_BYTES: usize = 100 << 10;

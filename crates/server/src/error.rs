@@ -83,6 +83,8 @@ pub enum Error {
     },
     /// 504: the request took longer than it may.
     Timeout,
+    /// Another failure, and what was odd about the request before it failed.
+    Warned(Vec<String>, Box<Error>),
 }
 
 /// What an error is about: `configmaps "x"`.
@@ -128,10 +130,25 @@ impl Error {
         Error::Invalid { group: "meta.k8s.io".into(), kind: kind.into(), name, errors }
     }
 
+    /// The failure, together with what is to be told in `Warning` headers.
+    #[must_use]
+    pub fn warned(self, warnings: Vec<String>) -> Self {
+        if warnings.is_empty() { self } else { Error::Warned(warnings, Box::new(self)) }
+    }
+
+    /// What is to be told in `Warning` headers.
+    pub fn warnings(&self) -> &[String] {
+        match self {
+            Error::Warned(warnings, _) => warnings,
+            _ => &[],
+        }
+    }
+
     /// What an operator should read, when it is more than the client is told.
     pub fn internal(&self) -> Option<&str> {
         match self {
             Error::Internal(text) => Some(text),
+            Error::Warned(_, because) => because.internal(),
             _ => None,
         }
     }
@@ -139,6 +156,7 @@ impl Error {
     /// What the client is told.
     pub fn status(&self) -> Status {
         match self {
+            Error::Warned(_, because) => because.status(),
             Error::BadRequest(text) => Status::failure(400, "BadRequest", text),
             Error::Unauthorized => Status::failure(401, "Unauthorized", "Unauthorized"),
             Error::Forbidden(subject, why) => {

@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::Gauge as RawGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry as Prometheus;
 
-use crate::registry::kind::{Kind, Served};
+use crate::registry::kind::{Issued, Kind, Served};
 
 /// The server's counters.
 pub struct Metrics {
@@ -20,6 +20,8 @@ pub struct Metrics {
     durations: Family<DurationLabels, Histogram>,
     inflight: Family<InflightLabels, RawGauge>,
     longrunning: Family<LongrunningLabels, RawGauge>,
+    lifetimes_requested: Family<SignerLabels, Counter>,
+    lifetimes_honored: Family<SignerLabels, Counter>,
     sources: Vec<Source>,
 }
 
@@ -81,6 +83,9 @@ struct LongrunningLabels {
     version: &'static str,
 }
 
+/// Under the name that kube-apiserver gives it, which is in another case than all others.
+type SignerLabels = [(&'static str, String); 1];
+
 const COMPONENT: &str = "apiserver";
 
 /// kube-apiserver's own buckets, in seconds.
@@ -114,7 +119,28 @@ impl Metrics {
         );
         let longrunning = Family::default();
         prometheus.register("apiserver_longrunning_requests", "Open watches", longrunning.clone());
-        Metrics { prometheus, requests, durations, inflight, longrunning, sources }
+        let lifetimes_requested = Family::default();
+        prometheus.register(
+            "apiserver_certificates_registry_csr_requested_duration",
+            "Issued certificate signing requests that asked for a lifetime, by signer",
+            lifetimes_requested.clone(),
+        );
+        let lifetimes_honored = Family::default();
+        prometheus.register(
+            "apiserver_certificates_registry_csr_honored_duration",
+            "Issued certificate signing requests that got the lifetime they asked for, by signer",
+            lifetimes_honored.clone(),
+        );
+        Metrics {
+            prometheus,
+            requests,
+            durations,
+            inflight,
+            longrunning,
+            lifetimes_requested,
+            lifetimes_honored,
+            sources,
+        }
     }
 
     /// Counts a finished request.
@@ -162,6 +188,15 @@ impl Metrics {
             version: served.version,
         };
         Gauge::up(self.longrunning.get_or_create_owned(&labels))
+    }
+
+    /// Counts a certificate for which a lifetime was asked for.
+    pub fn issued(&self, issued: Issued) {
+        let labels = [("signerName", issued.signer)];
+        self.lifetimes_requested.get_or_create(&labels).inc();
+        if issued.honored {
+            self.lifetimes_honored.get_or_create(&labels).inc();
+        }
     }
 
     /// Everything, as Prometheus text.

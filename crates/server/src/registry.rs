@@ -1,6 +1,8 @@
 //! The kinds that are served, one folder each, and how a path finds its kind.
 
 pub mod cells;
+pub mod certificatesigningrequests;
+pub mod clustertrustbundles;
 pub mod configmaps;
 pub mod csidrivers;
 pub mod csinodes;
@@ -12,6 +14,7 @@ pub mod nodes;
 pub mod parts;
 pub mod persistentvolumeclaims;
 pub mod persistentvolumes;
+pub mod podcertificaterequests;
 pub mod pods;
 pub mod rbac;
 pub mod resourceslices;
@@ -41,6 +44,9 @@ pub static KINDS: &[&Kind] = &[
     &runtimeclasses::KIND,
     &csidrivers::KIND,
     &csinodes::KIND,
+    &certificatesigningrequests::KIND,
+    &clustertrustbundles::KIND,
+    &podcertificaterequests::KIND,
     &resourceslices::KIND,
     &rbac::CLUSTER_ROLE_BINDING,
     &rbac::CLUSTER_ROLE,

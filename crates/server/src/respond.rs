@@ -151,6 +151,7 @@ pub fn error(error: &Error, output: Output) -> Response<Body> {
         return text(StatusCode::NOT_FOUND, "404 page not found\n");
     }
     let mut response = status(&error.status(), output);
+    warn(&mut response, error.warnings());
     if response.status() == StatusCode::FORBIDDEN {
         let nosniff = HeaderValue::from_static("nosniff");
         response.headers_mut().insert(http::header::X_CONTENT_TYPE_OPTIONS, nosniff);

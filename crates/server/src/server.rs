@@ -122,13 +122,14 @@ impl Setup {
 /// of the system live in exist, and so do the default roles.
 pub async fn start(setup: Setup) -> Result<Arc<Server>, windlass_store::Error> {
     let Setup { store, kinds, features, shutdown, mut metrics, faults, .. } = setup;
-    let caches = Arc::new(Caches::new(kinds));
+    let kinds: Vec<_> = kinds.iter().copied().filter(|kind| (kind.enabled)(features)).collect();
+    let caches = Arc::new(Caches::new(&kinds));
     attach(&store, &caches).await?;
-    metrics.push(storage_source(caches.clone(), kinds.to_vec()));
+    metrics.push(storage_source(caches.clone(), kinds.clone()));
     let flow = Flow::new(setup.flow, faults.clone());
     metrics.push(flow.source());
     metrics.push(setup.audit.source());
-    let registry = Registry::new(kinds);
+    let registry = Registry::new(&kinds);
     let authorizer = Authorizer::new(&caches, &registry, features, faults.clone());
     let server = Arc::new(Server {
         store,

@@ -167,7 +167,7 @@ const fn served(group: &'static str, version: &'static str, type_name: &'static 
 const fn view(name: &'static str) -> Subresource {
     Subresource {
         name,
-        action: Action::View { prepare_update: |_, _| {}, validate_update: |_, _, _| {} },
+        action: Action::View { prepare_update: |_, _, _| {}, validate_update: |_, _, _, _| {} },
     }
 }
 

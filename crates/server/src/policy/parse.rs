@@ -212,6 +212,7 @@ fn condition<'a, 'b>(
     features: Features,
 ) -> Result<(&'a [&'b str], bool), &'static str> {
     match words {
+        [words @ .., "if", "ClusterTrustBundle"] => Ok((words, features.cluster_trust_bundle)),
         [words @ .., "if", "PodCertificateRequest"] => {
             Ok((words, features.pod_certificate_request))
         }

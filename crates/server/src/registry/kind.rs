@@ -4,6 +4,9 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use windlass_api::field::{Errors, Path};
 
+use crate::features::Features;
+use crate::user::User;
+
 /// One kind of object, with everything that sets it apart from the others.
 ///
 /// [`Kind::DEFAULT`] has the values most kinds share; a descriptor overrides what differs:
@@ -31,6 +34,8 @@ pub struct Kind {
     /// the label a client writes and where the value stands (JSON pointer). Several pointers:
     /// the first one present.
     pub selectable: &'static [Selectable],
+    /// Whether a namespaced kind can be selected by `metadata.namespace`.
+    pub selects_namespace: bool,
     /// Table columns; empty means Name and Created At.
     pub columns: &'static [Column],
     /// The cells of one row, as many as there are columns.
@@ -50,12 +55,23 @@ pub struct Kind {
     pub defaults: fn(&mut Value),
     /// Sets and resets what the server owns on a new object, before validation.
     pub prepare_create: fn(&mut Value),
+    /// Notes on a new object who made it, after [`Kind::prepare_create`].
+    pub prepare_create_as: fn(&mut Value, &User),
     /// Sets and resets what the server owns on a changed object (new, old), before validation.
     pub prepare_update: fn(&mut Value, &Value),
     /// The rules of a new object, beyond those on metadata.
     pub validate_create: fn(&Value, &mut Errors),
     /// The rules of a change (new, old), beyond those on metadata.
     pub validate_update: fn(&Value, &Value, &mut Errors),
+    /// The fields that writes never own, because the server sets them back, where they are others
+    /// than usual (see [`Reset`]).
+    pub resets: &'static [Reset],
+    /// What a change (old, new) tells of the life of a certificate that was asked for. It is
+    /// counted once the change is stored.
+    pub issued: fn(&Value, &Value) -> Option<Issued>,
+    /// Whether the features that are on include this kind. Objects of a kind that is off stay in
+    /// the store, out of sight.
+    pub enabled: fn(Features) -> bool,
     /// Whether deleting waits for `deletionGracePeriodSeconds` (pods on a node); given the
     /// object and the period the client asked for, the period to use.
     pub grace: fn(&Value, Option<i64>) -> i64,
@@ -133,8 +149,8 @@ impl Subresource {
     pub const STATUS: Subresource = Subresource {
         name: "status",
         action: Action::View {
-            prepare_update: |new, old| super::parts::put_back(new, old, "spec"),
-            validate_update: |_, _, _| {},
+            prepare_update: |new, old, _| super::parts::put_back(new, old, "spec"),
+            validate_update: |_, _, _, _| {},
         },
     };
 }
@@ -143,10 +159,10 @@ impl Subresource {
 pub enum Action {
     /// GET, PUT and PATCH of the whole object, of which only a part may change.
     View {
-        /// Sets back what this subresource may not change (new, old), before validation.
-        prepare_update: fn(&mut Value, &Value),
-        /// The rules of a change through it (new, old).
-        validate_update: fn(&Value, &Value, &mut Errors),
+        /// Sets back what this subresource may not change (new, old, now), before validation.
+        prepare_update: fn(&mut Value, &Value, OffsetDateTime),
+        /// The rules of a change through it (new, old, now).
+        validate_update: fn(&Value, &Value, OffsetDateTime, &mut Errors),
     },
     /// POST of another kind (`serviceaccounts/token`, `pods/eviction`, `pods/binding`),
     /// carried out by the server's own code for it.
@@ -162,6 +178,24 @@ pub enum Action {
     },
     /// PUT only, of the whole object, to take away namespace finalizers (`namespaces/finalize`).
     Finalize,
+}
+
+/// The fields that a write through one subresource never owns. Without one, these are the status
+/// for the object itself and the spec for its `status`.
+pub struct Reset {
+    /// Empty for the object itself.
+    pub subresource: &'static str,
+    /// Paths of fields.
+    pub fields: &'static [&'static [&'static str]],
+}
+
+/// A certificate was issued for a request that said how long it should live.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issued {
+    /// Who issued it, among few enough names to count by.
+    pub signer: String,
+    /// Whether it lives about as long as was asked for.
+    pub honored: bool,
 }
 
 /// A question that a kind stands for.
@@ -222,6 +256,7 @@ impl Kind {
         subresources: &[],
         name_rule: windlass_api::names::dns1123_subdomain_rule,
         selectable: &[],
+        selects_namespace: true,
         columns: &[],
         row: |_, _| Vec::new(),
         row_conditions: |_| Vec::new(),
@@ -231,9 +266,13 @@ impl Kind {
         delete_collection: true,
         defaults: |_| {},
         prepare_create: |_| {},
+        prepare_create_as: |_, _| {},
         prepare_update: |_, _| {},
         validate_create: |_, _| {},
         validate_update: |_, _, _| {},
+        resets: &[],
+        issued: |_, _| None,
+        enabled: |_| true,
         grace: |_, _| 0,
         graceful: false,
         prepare_delete: |_| {},

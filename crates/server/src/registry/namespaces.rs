@@ -32,8 +32,8 @@ pub const KIND: Kind = Kind {
         Subresource {
             name: "status",
             action: Action::View {
-                prepare_update: |new, old| put_back(new, old, "spec"),
-                validate_update: validate_status,
+                prepare_update: |new, old, _| put_back(new, old, "spec"),
+                validate_update: |new, old, _, errors| validate_status(new, old, errors),
             },
         },
     ],

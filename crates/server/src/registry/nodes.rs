@@ -23,7 +23,10 @@ pub const KIND: Kind = Kind {
     }],
     subresources: &[Subresource {
         name: "status",
-        action: Action::View { prepare_update: update_status, validate_update: validate::update },
+        action: Action::View {
+            prepare_update: |new, old, _| update_status(new, old),
+            validate_update: |new, old, _, errors| validate::update(new, old, errors),
+        },
     }],
     selectable: &[Selectable {
         label: "spec.unschedulable",

@@ -3,6 +3,8 @@
 //! Objects are in normal form when a kind's functions see them, but nothing here depends on it: a
 //! part that is absent or of another type reads as empty.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 use windlass_api::field::{Errors, Path};
 
@@ -98,6 +100,11 @@ pub fn immutable(new: &Value, old: &Value, pointer: &str, path: &Path, errors: &
         let shown = given(new, pointer).unwrap_or(&Value::Null);
         errors.invalid(path, shown, "field is immutable");
     }
+}
+
+/// The bytes at `pointer`; empty when there are none.
+pub fn bytes(object: &Value, pointer: &str) -> Vec<u8> {
+    STANDARD.decode(text(object, pointer)).unwrap_or_default()
 }
 
 /// How many bytes a base64 text stands for.

@@ -30,22 +30,24 @@ pub const KIND: Kind = Kind {
         Subresource {
             name: "status",
             action: Action::View {
-                prepare_update: prepare::update_status,
-                validate_update: validate::status,
+                prepare_update: |new, old, _| prepare::update_status(new, old),
+                validate_update: |new, old, _, errors| validate::status(new, old, errors),
             },
         },
         Subresource {
             name: "ephemeralcontainers",
             action: Action::View {
-                prepare_update: prepare::update_ephemeral_containers,
-                validate_update: validate::ephemeral_containers,
+                prepare_update: |new, old, _| prepare::update_ephemeral_containers(new, old),
+                validate_update: |new, old, _, errors| {
+                    validate::ephemeral_containers(new, old, errors);
+                },
             },
         },
         Subresource {
             name: "resize",
             action: Action::View {
-                prepare_update: prepare::resize,
-                validate_update: validate::resize,
+                prepare_update: |new, old, _| prepare::resize(new, old),
+                validate_update: |new, old, _, errors| validate::resize(new, old, errors),
             },
         },
         Subresource {

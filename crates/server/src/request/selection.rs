@@ -90,7 +90,9 @@ impl FieldTest {
 fn field_of(kind: &Kind, label: &str) -> Option<FieldOf> {
     match label {
         "metadata.name" => Some(FieldOf::Name),
-        "metadata.namespace" if kind.scope == Scope::Namespaced => Some(FieldOf::Namespace),
+        "metadata.namespace" if kind.scope == Scope::Namespaced && kind.selects_namespace => {
+            Some(FieldOf::Namespace)
+        }
         _ => kind.selectable.iter().position(|s| s.label == label).map(FieldOf::Indexed),
     }
 }

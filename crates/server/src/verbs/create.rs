@@ -38,7 +38,8 @@ pub async fn create(call: &Call<'_>, body: &Bytes) -> Result<Written, Error> {
     let options = WriteOptions::parse(call.query, "CreateOptions")?;
     let expected = Expected::object(call.kind, call.served);
     let Draft { value, warnings } = decode::object(call, expected, body, options.field_validation)?;
-    create_value(call, value, warnings, &options).await
+    let told = warnings.clone();
+    create_value(call, value, warnings, &options).await.map_err(|error| error.warned(told))
 }
 
 /// Creates an object that is decoded already, in the version of the call.
@@ -104,6 +105,7 @@ async fn finish(
         metadata.insert("generation".into(), json!(1));
     }
     (call.kind.prepare_create)(&mut value);
+    (call.kind.prepare_create_as)(&mut value, call.user);
     let generated =
         Meta::of(&value).name().is_empty() && !Meta::of(&value).generate_name().is_empty();
     for attempt in 0..=limits::NAME_RETRIES {

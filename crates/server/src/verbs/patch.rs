@@ -70,7 +70,10 @@ async fn change(
             Err(Error::Conflict(..)) if asked == old.revision.to_string() => {}
             other => {
                 let warnings = draft.warnings;
-                return Ok(Written { object: other?, created: false, warnings });
+                return match other {
+                    Ok(object) => Ok(Written { object, created: false, warnings }),
+                    Err(error) => Err(error.warned(warnings)),
+                };
             }
         }
     }
@@ -208,7 +211,10 @@ async fn apply(call: &Call<'_>, body: &Bytes, options: &WriteOptions) -> Result<
             Err(Error::Conflict(..)) if asked.is_empty() => {}
             other => {
                 let warnings = draft.warnings;
-                return Ok(Written { object: other?, created: false, warnings });
+                return match other {
+                    Ok(object) => Ok(Written { object, created: false, warnings }),
+                    Err(error) => Err(error.warned(warnings)),
+                };
             }
         }
     }

@@ -28,13 +28,23 @@ pub async fn update(call: &Call<'_>, body: &Bytes) -> Result<Written, Error> {
     let options = WriteOptions::parse(call.query, "UpdateOptions")?;
     let expected = Expected::object(call.kind, call.served);
     let Draft { value, warnings } = decode::object(call, expected, body, options.field_validation)?;
+    let told = warnings.clone();
+    put(call, value, warnings, &options).await.map_err(|error| error.warned(told))
+}
+
+async fn put(
+    call: &Call<'_>,
+    value: Value,
+    warnings: Vec<String>,
+    options: &WriteOptions,
+) -> Result<Written, Error> {
     let value = stored_form(call, value);
     check_name(call, &value)?;
     let manager = call.manager(&options.field_manager);
     for _ in 0..limits::UPDATE_RETRIES {
         let Some(old) = call.cache()?.get(&call.key(&call.path.name)) else {
             if call.kind.create_on_update && call.path.subresource.is_empty() {
-                return create_instead(call, value, warnings, &options).await;
+                return create_instead(call, value, warnings, options).await;
             }
             return Err(Error::NotFound(call.subject(&call.path.name)));
         };
@@ -164,8 +174,12 @@ pub fn record(call: &Call<'_>, old: Option<&Value>, new: &mut Value, manager: &s
 }
 
 /// The fields that a write at this place never owns, because the server sets them back: the status
-/// for the object itself, everything but the status for its `status`.
+/// for the object itself, everything but the status for its `status`, unless the kind says otherwise.
 pub fn reset_fields(call: &Call<'_>) -> FieldSet {
+    let mut own = call.kind.resets.iter();
+    if let Some(reset) = own.find(|r| r.subresource == call.path.subresource) {
+        return FieldSet::of_fields(reset.fields);
+    }
     let viewed = |s: &&Subresource| matches!(s.action, Action::View { .. }) && s.name == "status";
     if !call.kind.subresources.iter().any(|s| viewed(&s)) {
         return FieldSet::default();
@@ -201,7 +215,11 @@ pub async fn replace(
     if stored == old.stored_bytes() {
         return Ok(old.clone());
     }
-    store(call, old, stored, dry_run).await
+    let object = store(call, old, stored, dry_run).await?;
+    if !dry_run && let Some(issued) = (call.kind.issued)(before, &new) {
+        call.server.metrics.issued(issued);
+    }
+    Ok(object)
 }
 
 /// Puts changed bytes in the place of `old`, if it is still there unchanged.
@@ -251,7 +269,7 @@ fn prepare(call: &Call<'_>, old: &Value, new: &mut Value) -> Result<(), Error> {
     metadata(new).remove("selfLink");
     match action(call)? {
         None => (call.kind.prepare_update)(new, old),
-        Some(Action::View { prepare_update, .. }) => prepare_update(new, old),
+        Some(Action::View { prepare_update, .. }) => prepare_update(new, old, call.now),
         Some(Action::Finalize) => namespaces::prepare_finalize(new, old),
         Some(Action::Create { .. }) => return Err(Error::MethodNotAllowed),
     }
@@ -285,7 +303,9 @@ fn validate(call: &Call<'_>, old: &Value, new: &Value) -> Result<(), Error> {
     meta::validate_finalizer_names(&new["metadata"], &mut errors);
     match action(call)? {
         None => (call.kind.validate_update)(new, old, &mut errors),
-        Some(Action::View { validate_update, .. }) => validate_update(new, old, &mut errors),
+        Some(Action::View { validate_update, .. }) => {
+            validate_update(new, old, call.now, &mut errors);
+        }
         Some(Action::Finalize) => namespaces::validate_finalize(new, &mut errors),
         Some(Action::Create { .. }) => {}
     }

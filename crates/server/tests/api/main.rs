@@ -7,6 +7,7 @@ mod apply;
 mod audit;
 mod authentication;
 mod bad_input;
+mod certificates;
 mod conformance;
 mod create_rights;
 mod crud;

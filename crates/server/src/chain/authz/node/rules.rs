@@ -48,5 +48,5 @@ pub fn allow(verb: &str, of: &Resource<'_>, features: Features) -> bool {
             && rule.groups.contains(&of.group)
             && rule.resources.contains(&of.resource)
     };
-    RULES.iter().any(covers) || (features.cluster_trust_bundle_projection && covers(&TRUST_BUNDLES))
+    RULES.iter().any(covers) || (features.cluster_trust_bundle && covers(&TRUST_BUNDLES))
 }

@@ -489,7 +489,11 @@ fn rules_for_all_nodes() {
 
 #[test]
 fn features_that_are_off_give_nothing() {
-    let off = Features { cluster_trust_bundle_projection: false, pod_certificate_request: false };
+    let off = Features {
+        cluster_trust_bundle: false,
+        cluster_trust_bundle_projection: false,
+        pod_certificate_request: false,
+    };
     let world = World::new(off);
     world.put("certificates.k8s.io/podcertificaterequests/ns/mine", json!({"nodeName": "node-1"}));
     let lines: &[Line] = &[

@@ -1,0 +1,45 @@
+//! Certificates, requests and keys that others made, read exactly as leniently as Go reads them.
+//!
+//! Kubernetes keeps such things in objects, and whether it takes one is decided by Go's
+//! `crypto/x509` and `encoding/pem`. Whoever takes more lets things into a cluster that its clients
+//! cannot read; whoever takes less breaks clients that work. So the rules here are Go's (1.26), and
+//! `tests/verdicts.rs` holds them against what a real server said.
+//!
+//! - [`CertificateRequest`]: PKCS#10, and the proof that the requester holds the key.
+//! - [`ForeignCertificate`]: a certificate that is stored and handed on.
+//! - [`parse_trust_anchors`]: the text of a trust bundle.
+//! - [`parse_certificate_blocks`] and [`IssuedChain`]: what a signer hands in.
+//! - [`SubjectKey`]: a key, of an algorithm that is known or not, and proofs of possession.
+
+mod algorithm;
+mod alt_names;
+mod anchors;
+mod certificate;
+mod chain;
+mod domain;
+mod email;
+mod extensions;
+mod key;
+mod name;
+mod oid;
+mod p224;
+mod reader;
+mod request;
+mod scan;
+mod signature;
+mod text;
+mod time;
+mod uri;
+
+pub use algorithm::{Hash, SignatureAlgorithm};
+pub use alt_names::AltNames;
+pub use anchors::{Anchor, AnchorError, EntryError, EntryFault, parse_trust_anchors};
+pub use certificate::ForeignCertificate;
+pub use chain::{BlockError, ChainError, IssuedChain, LeafFault, parse_certificate_blocks};
+pub use key::{EllipticCurve, KeyAlgorithm, PodKeyError, PodKeyType, SubjectKey};
+pub use name::{Name, NameAttribute};
+pub use request::{CertificateRequest, RequestError, RequestedExtension};
+pub use signature::SignatureError;
+
+/// The label of the blocks that certificates are in.
+const CERTIFICATE: &[u8] = b"CERTIFICATE";

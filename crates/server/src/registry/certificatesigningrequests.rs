@@ -1,0 +1,140 @@
+//! CertificateSigningRequests: somebody asks for a certificate, somebody else approves, a signer signs.
+//!
+//! Each step has a door of its own. The request is fixed once it is made; `/approval` changes the
+//! conditions and nothing else, `/status` everything in the status but the decision, and a plain
+//! update only metadata.
+
+mod lifetime;
+mod prepare;
+#[cfg(test)]
+mod tests;
+mod validate;
+mod x509;
+
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use windlass_api::age::human_duration;
+use windlass_api::names::path_segment_rule;
+
+use super::cells;
+use super::kind::{Action, Kind, Reset, Scope, Selectable, Served, Subresource};
+use super::parts::{integer, list, text};
+
+const APPROVED: &str = "Approved";
+const DENIED: &str = "Denied";
+const FAILED: &str = "Failed";
+
+/// CertificateSigningRequests.
+pub const KIND: Kind = Kind {
+    name: "CertificateSigningRequest",
+    plural: "certificatesigningrequests",
+    singular: "certificatesigningrequest",
+    short_names: &["csr"],
+    scope: Scope::Cluster,
+    served: &[Served {
+        group: "certificates.k8s.io",
+        version: "v1",
+        type_name: "io.k8s.api.certificates.v1.CertificateSigningRequest",
+        convert: None,
+    }],
+    subresources: &[
+        Subresource {
+            name: "approval",
+            action: Action::View {
+                prepare_update: prepare::approval,
+                validate_update: |new, old, _, errors| validate::approval(new, old, errors),
+            },
+        },
+        Subresource {
+            name: "status",
+            action: Action::View {
+                prepare_update: prepare::status,
+                validate_update: |new, old, _, errors| validate::status(new, old, errors),
+            },
+        },
+    ],
+    name_rule: path_segment_rule,
+    selectable: &[Selectable { label: "spec.signerName", at: &["/spec/signerName"], absent: "" }],
+    columns: &[
+        cells::NAME,
+        cells::AGE,
+        cells::column(
+            "SignerName",
+            "Requested signer for the request. It is a qualified name in the form: \
+             `scope-hostname.io/name`. If empty, it will be defaulted:\n 1. If it's a kubelet \
+             client certificate, it is assigned\n    \
+             \"kubernetes.io/kube-apiserver-client-kubelet\".\n 2. If it's a kubelet serving \
+             certificate, it is assigned\n    \"kubernetes.io/kubelet-serving\".\n 3. Otherwise, \
+             it is assigned \"kubernetes.io/legacy-unknown\".\nDistribution of trust for signers \
+             happens out of band. You can select on this field using `spec.signerName`.",
+        ),
+        cells::column("Requestor", "Base64-encoded PKCS#10 CSR data"),
+        cells::column(
+            "RequestedDuration",
+            "expirationSeconds is the requested duration of validity of the issued certificate. \
+             The certificate signer may issue a certificate with a different validity duration \
+             so a client must check the delta between the notBefore and and notAfter fields in \
+             the issued certificate to determine the actual duration.\n\nThe v1.22+ in-tree \
+             implementations of the well-known Kubernetes signers will honor this field as long \
+             as the requested duration is not greater than the maximum duration they will honor \
+             per the --cluster-signing-duration CLI flag to the Kubernetes controller \
+             manager.\n\nCertificate signers may not honor this field for various reasons:\n\n  \
+             1. Old signer that is unaware of the field (such as the in-tree\n     \
+             implementations prior to v1.22)\n  2. Signer whose configured maximum is shorter \
+             than the requested duration\n  3. Signer whose configured minimum is longer than \
+             the requested duration\n\nThe minimum valid value for expirationSeconds is 600, \
+             i.e. 10 minutes.",
+        ),
+        cells::column(
+            "Condition",
+            "Conditions applied to the request, such as approval or denial.",
+        ),
+    ],
+    row,
+    prepare_create: prepare::create,
+    prepare_create_as: prepare::create_as,
+    prepare_update: prepare::update,
+    validate_create: validate::create,
+    validate_update: validate::update,
+    resets: &[
+        Reset { subresource: "", fields: &[&["spec"], &["status"]] },
+        Reset { subresource: "approval", fields: &[&["spec"], &["status", "certificate"]] },
+        Reset { subresource: "status", fields: &[&["spec"], &["status", "conditions"]] },
+    ],
+    issued: lifetime::issued,
+    ..Kind::DEFAULT
+};
+
+fn row(object: &Value, now: OffsetDateTime) -> Vec<Value> {
+    let signer = match text(object, "/spec/signerName") {
+        "" => "<none>",
+        signer => signer,
+    };
+    let asked = integer(object, "/spec/expirationSeconds");
+    vec![
+        cells::name(object),
+        cells::age(object, now),
+        signer.into(),
+        text(object, "/spec/username").into(),
+        asked.map_or_else(|| "<none>".to_owned(), human_duration).into(),
+        json!(standing(object)),
+    ]
+}
+
+/// Where the request stands, in words.
+fn standing(object: &Value) -> String {
+    let has = |kind: &str| list(object, "/status/conditions").iter().any(|c| c["type"] == kind);
+    let mut words = match (has(DENIED), has(APPROVED)) {
+        (true, _) => DENIED,
+        (false, true) => APPROVED,
+        (false, false) => "Pending",
+    }
+    .to_owned();
+    if has(FAILED) {
+        words.push_str(",Failed");
+    }
+    if !text(object, "/status/certificate").is_empty() {
+        words.push_str(",Issued");
+    }
+    words
+}

@@ -1,0 +1,55 @@
+//! Whether certificates live as long as was asked for.
+
+use serde_json::Value;
+use time::Duration;
+
+use super::x509;
+use crate::registry::kind::Issued;
+use crate::registry::parts::{bytes, integer, text};
+
+/// What a change tells of a request that asked for a lifetime and was answered by it.
+pub fn issued(old: &Value, new: &Value) -> Option<Issued> {
+    const AT: &str = "/status/certificate";
+    let asked = Duration::seconds(integer(old, "/spec/expirationSeconds")?);
+    if !text(old, AT).is_empty() || text(new, AT).is_empty() {
+        return None;
+    }
+    // Anybody can name a signer, and every name is a time series; so only Kubernetes' own count.
+    let signer = match text(old, "/spec/signerName") {
+        signer if signer.starts_with("kubernetes.io/") => signer,
+        _ => "other",
+    };
+    let lifetime = x509::first_lifetime(&bytes(new, AT));
+    let honored = lifetime.is_some_and(|got| is_honored(asked, got));
+    Some(Issued { signer: signer.to_owned(), honored })
+}
+
+/// Within five minutes, for signers that antedate, and a twentieth of what was asked for.
+fn is_honored(asked: Duration, got: Duration) -> bool {
+    (asked - got).abs() < Duration::minutes(5) + asked / 20
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lifetime_is_honored_if_it_is_about_what_was_asked_for() {
+        let hours = Duration::hours;
+        let minutes = Duration::minutes;
+        for (asked, got, want) in [
+            (hours(1), hours(1), true),
+            (hours(1), hours(1) + minutes(5), true),
+            (hours(1), hours(1) + minutes(8), false),
+            (hours(1), hours(1) - minutes(7), true),
+            (hours(1), hours(1) - minutes(8), false),
+            (minutes(10), minutes(15), true),
+            (minutes(10), minutes(15) + Duration::seconds(30), false),
+            (minutes(10), minutes(4) + Duration::seconds(31), true),
+            (hours(24 * 365), hours(24 * 365 - 24 * 18), true),
+            (hours(24 * 365), hours(24 * 365 + 24 * 19), false),
+        ] {
+            assert_eq!(is_honored(asked, got), want, "{asked} {got}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What the server sets and resets on requests before it validates them.
+
+use serde_json::{Map, Value, json};
+use time::OffsetDateTime;
+use windlass_api::timestamp;
+
+use super::{APPROVED, DENIED};
+use crate::registry::cells::is_zero_time;
+use crate::registry::parts::{list, map, part, put_back, text};
+use crate::user::User;
+
+/// A new request has been neither decided nor answered.
+pub fn create(request: &mut Value) {
+    map(request).insert("status".into(), Value::Object(Map::new()));
+}
+
+/// Who asks is what the server knows, whatever the request says.
+pub fn create_as(request: &mut Value, user: &User) {
+    let spec = part(request, "spec");
+    let mut set = |field: &str, value: Value, is_empty: bool| {
+        if is_empty {
+            spec.remove(field);
+        } else {
+            spec.insert(field.into(), value);
+        }
+    };
+    set("username", json!(user.name), user.name.is_empty());
+    set("uid", json!(user.uid), user.uid.is_empty());
+    set("groups", json!(user.groups), user.groups.is_empty());
+    set("extra", json!(user.extra), user.extra.is_empty());
+}
+
+/// A plain update changes metadata only; the rest is put back without a word.
+pub fn update(new: &mut Value, old: &Value) {
+    put_back(new, old, "spec");
+    put_back(new, old, "status");
+}
+
+/// An approval changes the conditions only.
+pub fn approval(new: &mut Value, old: &Value, now: OffsetDateTime) {
+    fill_times(new, old, now);
+    put_back(new, old, "spec");
+    let conditions = new.pointer("/status/conditions").cloned();
+    put_back(new, old, "status");
+    let status = part(new, "status");
+    match conditions {
+        Some(conditions) => status.insert("conditions".into(), conditions),
+        None => status.remove("conditions"),
+    };
+}
+
+/// A changed status says nothing new about the decision.
+pub fn status(new: &mut Value, old: &Value, now: OffsetDateTime) {
+    put_back(new, old, "spec");
+    for kind in [APPROVED, DENIED] {
+        keep_conditions(new, old, kind);
+    }
+    fill_times(new, old, now);
+}
+
+/// Puts back the conditions of one type, one by one. If there are more or fewer than before they
+/// stay as they are, and validation refuses them.
+fn keep_conditions(new: &mut Value, old: &Value, kind: &str) {
+    let before: Vec<&Value> = of_type(list(old, "/status/conditions"), kind).collect();
+    let Some(conditions) = conditions_mut(new) else { return };
+    if of_type(conditions, kind).count() != before.len() {
+        return;
+    }
+    let mut before = before.into_iter();
+    for condition in conditions.iter_mut().filter(|c| c["type"] == kind) {
+        if let Some(old) = before.next() {
+            *condition = old.clone();
+        }
+    }
+}
+
+fn of_type<'a>(conditions: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
+    conditions.iter().filter(move |condition| condition["type"] == kind)
+}
+
+/// Times that are not given: a condition is written now, and it changed when the same condition
+/// last did.
+fn fill_times(new: &mut Value, old: &Value, now: OffsetDateTime) {
+    let now = timestamp::format(now);
+    let before = list(old, "/status/conditions");
+    for condition in conditions_mut(new).into_iter().flatten() {
+        if is_zero_time(text(condition, "/lastUpdateTime")) {
+            map(condition).insert("lastUpdateTime".into(), json!(now));
+        }
+        if is_zero_time(text(condition, "/lastTransitionTime")) {
+            let same = before.iter().find(|old| {
+                old["type"] == condition["type"]
+                    && old["status"] == condition["status"]
+                    && !is_zero_time(text(old, "/lastTransitionTime"))
+            });
+            let changed = same.map_or(now.as_str(), |old| text(old, "/lastTransitionTime"));
+            let changed = json!(changed);
+            map(condition).insert("lastTransitionTime".into(), changed);
+        }
+    }
+}
+
+fn conditions_mut(request: &mut Value) -> Option<&mut Vec<Value>> {
+    request.pointer_mut("/status/conditions").and_then(Value::as_array_mut)
+}

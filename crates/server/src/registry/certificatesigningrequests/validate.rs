@@ -1,0 +1,218 @@
+//! The rules of requests.
+//!
+//! What an older server let through may stay: an update is only refused for what was good before.
+//! The request itself is the exception; it is checked every time.
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+use windlass_api::field::{Errors, Path, quote};
+use windlass_api::signer_name::SignerName;
+
+use super::{APPROVED, DENIED, FAILED, x509};
+use crate::registry::parts::{bytes, count, given, integer, list, text, texts};
+
+const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
+const SHORTEST_SECONDS: i64 = 600;
+
+/// What keys can be used for, in the order in which a refusal lists them.
+const USAGES: [&str; 23] = [
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+];
+
+/// Through which door a change comes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Door {
+    Plain,
+    Approval,
+    Status,
+}
+
+/// The rules of a new request.
+pub fn create(request: &Value, errors: &mut Errors) {
+    validate(request, None, errors);
+    validate_decision(request, None, errors);
+}
+
+/// The rules of a plain change.
+pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
+    change(new, old, Door::Plain, errors);
+}
+
+/// The rules of an approval or a denial.
+pub fn approval(new: &Value, old: &Value, errors: &mut Errors) {
+    change(new, old, Door::Approval, errors);
+}
+
+/// The rules of what a signer says.
+pub fn status(new: &Value, old: &Value, errors: &mut Errors) {
+    change(new, old, Door::Status, errors);
+}
+
+fn change(new: &Value, old: &Value, door: Door, errors: &mut Errors) {
+    validate(new, Some(old), errors);
+    validate_conditions_change(new, old, door, errors);
+    if given(new, "/status/certificate") != given(old, "/status/certificate") {
+        let path = Path::new("status").child("certificate");
+        if door != Door::Status {
+            errors.forbidden(&path, "updates may not set certificate content");
+        } else if !text(old, "/status/certificate").is_empty() {
+            errors.forbidden(&path, "updates may not modify existing certificate content");
+        }
+    }
+    // Kubernetes checks this one apart from the others, and after them.
+    validate_decision(new, Some(old), errors);
+}
+
+fn validate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
+    let spec = Path::new("spec");
+    if let Err(why) = x509::check_request(&bytes(new, "/spec/request")) {
+        let shown = new.pointer("/spec/request").unwrap_or(&Value::Null);
+        errors.invalid(&spec.child("request"), shown, &why);
+    }
+    validate_usages(new, old, &spec.child("usages"), errors);
+    let (path, signer) = (spec.child("signerName"), text(new, "/spec/signerName"));
+    let was_legacy = old.is_some_and(|old| text(old, "/spec/signerName") == LEGACY_SIGNER);
+    if signer == LEGACY_SIGNER && !was_legacy {
+        let words = "the legacy signerName is not allowed via this API version";
+        errors.invalid_str(&path, signer, words);
+    } else {
+        SignerName::parse(&path, signer, errors);
+    }
+    if let Some(seconds) = integer(new, "/spec/expirationSeconds")
+        && seconds < SHORTEST_SECONDS
+    {
+        let words = "may not specify a duration less than 600 seconds (10 minutes)";
+        errors.invalid(&spec.child("expirationSeconds"), &json!(seconds), words);
+    }
+    validate_conditions(new, old, errors);
+    validate_certificate(new, old, errors);
+}
+
+fn validate_usages(new: &Value, old: Option<&Value>, path: &Path, errors: &mut Errors) {
+    const AT: &str = "/spec/usages";
+    if count(new, AT) == 0 {
+        errors.required(path, "");
+    }
+    let unknown = |usage: &str| !USAGES.contains(&usage);
+    if !old.is_some_and(|old| texts(old, AT).any(unknown)) {
+        for (i, usage) in texts(new, AT).enumerate().filter(|(_, usage)| unknown(usage)) {
+            errors.not_supported(&path.index(i), usage, &USAGES);
+        }
+    }
+    if !old.is_some_and(|old| repeats(texts(old, AT))) {
+        let mut seen = HashSet::new();
+        for (i, usage) in texts(new, AT).enumerate().filter(|(_, usage)| !seen.insert(*usage)) {
+            errors.duplicate(&path.index(i), &json!(usage));
+        }
+    }
+}
+
+fn validate_conditions(new: &Value, old: Option<&Value>, errors: &mut Errors) {
+    let path = Path::new("status").child("conditions");
+    let nameless_before = old.is_some_and(|old| types(old).any(str::is_empty));
+    let repeated_before = old.is_some_and(|old| repeats(types(old)));
+    let mut seen = HashSet::new();
+    for (i, condition) in list(new, "/status/conditions").iter().enumerate() {
+        let path = path.index(i);
+        let (kind, status) = (text(condition, "/type"), text(condition, "/status"));
+        if kind.is_empty() && !nameless_before {
+            errors.required(&path.child("type"), "");
+        }
+        let allowed: &[&str] = match kind {
+            APPROVED | DENIED | FAILED => &["True"],
+            _ => &["False", "True", "Unknown"],
+        };
+        if status.is_empty() {
+            errors.required(&path.child("status"), "");
+        } else if !allowed.contains(&status) {
+            errors.not_supported(&path.child("status"), status, allowed);
+        }
+        if !seen.insert(kind) && !repeated_before {
+            errors.duplicate(&path.child("type"), &json!(kind));
+        }
+    }
+}
+
+fn validate_certificate(new: &Value, old: Option<&Value>, errors: &mut Errors) {
+    const AT: &str = "/status/certificate";
+    let tolerated = old.is_some_and(|old| {
+        given(new, AT) == given(old, AT) || x509::check_certificates(&bytes(old, AT)).is_err()
+    });
+    if !tolerated && let Err(why) = x509::check_certificates(&bytes(new, AT)) {
+        let path = Path::new("status").child("certificate");
+        errors.invalid_str(&path, "<certificate data>", &why);
+    }
+}
+
+/// Decisions stay; only `/approval` makes them.
+fn validate_conditions_change(new: &Value, old: &Value, door: Door, errors: &mut Errors) {
+    let path = Path::new("status").child("conditions");
+    let of = |object, kind| -> Vec<&Value> {
+        list(object, "/status/conditions").iter().filter(|c| c["type"] == kind).collect()
+    };
+    for kind in [APPROVED, DENIED, FAILED] {
+        if of(new, kind).len() < of(old, kind).len() {
+            let words = format!("updates may not remove a condition of type {}", quote(kind));
+            errors.forbidden(&path, &words);
+        }
+    }
+    if door == Door::Approval {
+        return;
+    }
+    for kind in [APPROVED, DENIED] {
+        let (new, old) = (of(new, kind), of(old, kind));
+        let verb = if new.len() > old.len() {
+            "add"
+        } else if new.len() == old.len() && new != old {
+            "modify"
+        } else {
+            continue;
+        };
+        let words = format!("updates may not {verb} a condition of type {}", quote(kind));
+        errors.forbidden(&path, &words);
+    }
+}
+
+/// A request is not approved and denied.
+fn validate_decision(new: &Value, old: Option<&Value>, errors: &mut Errors) {
+    let both = |object| [APPROVED, DENIED].iter().all(|kind| types(object).any(|t| t == *kind));
+    if !both(new) || old.is_some_and(both) {
+        return;
+    }
+    let shown = r#"{conditions[{"type": "Approved"}], conditions[{"type": "Denied"}]}"#;
+    let words = "must specify at most one of: `conditions[{\"type\": \"Approved\"}]`, \
+                 `conditions[{\"type\": \"Denied\"}]`";
+    errors.invalid_str(&Path::new("status").child("conditions"), shown, words);
+}
+
+fn types(object: &Value) -> impl Iterator<Item = &str> {
+    list(object, "/status/conditions").iter().map(|condition| text(condition, "/type"))
+}
+
+fn repeats<'a>(mut values: impl Iterator<Item = &'a str>) -> bool {
+    let mut seen = HashSet::new();
+    values.any(|value| !seen.insert(value))
+}

@@ -1,0 +1,37 @@
+//! What requests and certificates say, as far as the rules need it.
+
+use time::Duration;
+use windlass_pki::{
+    CertificateRequest, KeyAlgorithm, SignatureError, SubjectKey, parse_certificate_blocks,
+};
+
+/// Checks that a text begins with a PKCS#10 request that is signed by its own key.
+pub fn check_request(pem: &[u8]) -> Result<(), String> {
+    let request = CertificateRequest::from_pem(pem).map_err(|error| error.to_string())?;
+    request.verify_signature().map_err(|error| words(error, request.public_key()))
+}
+
+/// Checks that a text holds certificates, or nothing at all.
+pub fn check_certificates(pem: &[u8]) -> Result<(), String> {
+    if pem.is_empty() {
+        return Ok(());
+    }
+    parse_certificate_blocks(pem).map(|_| ()).map_err(|error| error.to_string())
+}
+
+/// How long the first certificate of a text is valid.
+pub fn first_lifetime(pem: &[u8]) -> Option<Duration> {
+    let certificates = parse_certificate_blocks(pem).ok()?;
+    certificates.first().map(|first| first.not_after() - first.not_before())
+}
+
+/// What Kubernetes says of a signature that is not the key's; other errors have words of their own.
+fn words(error: SignatureError, key: &SubjectKey) -> String {
+    match (error, key.algorithm()) {
+        (SignatureError::Invalid, KeyAlgorithm::Ecdsa(_)) => "x509: ECDSA verification failure",
+        (SignatureError::Invalid, KeyAlgorithm::Ed25519) => "x509: Ed25519 verification failure",
+        (SignatureError::Invalid, KeyAlgorithm::Rsa { .. }) => "crypto/rsa: verification error",
+        (error, _) => return error.to_string(),
+    }
+    .to_owned()
+}

@@ -1,0 +1,113 @@
+//! ClusterTrustBundles: root certificates for everyone in the cluster, some of them vouched for by a
+//! signer.
+
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value;
+use windlass_api::field::{Errors, Path};
+use windlass_api::meta::Meta;
+use windlass_api::signer_name::{SignerName, trust_bundle_name_rule};
+use windlass_pki::limits::MAX_TRUST_BUNDLE_BYTES;
+use windlass_pki::{AnchorError, parse_trust_anchors};
+
+use super::cells;
+use super::kind::{Kind, Scope, Selectable, Served};
+use super::parts::text;
+
+/// ClusterTrustBundles.
+pub const KIND: Kind = Kind {
+    name: "ClusterTrustBundle",
+    plural: "clustertrustbundles",
+    singular: "clustertrustbundle",
+    scope: Scope::Cluster,
+    served: &[
+        served("v1", "io.k8s.api.certificates.v1.ClusterTrustBundle"),
+        served("v1beta1", "io.k8s.api.certificates.v1beta1.ClusterTrustBundle"),
+        served("v1alpha1", "io.k8s.api.certificates.v1alpha1.ClusterTrustBundle"),
+    ],
+    // The rule depends on the signer: see `validate_names`.
+    name_rule: |_, _| Vec::new(),
+    selectable: &[Selectable { label: "spec.signerName", at: &["/spec/signerName"], absent: "" }],
+    columns: &[
+        cells::NAME,
+        cells::column(
+            "SignerName",
+            "signerName indicates the associated signer, if any.\n\nIn order to create or update \
+             a ClusterTrustBundle that sets signerName, you must have the following \
+             cluster-scoped permission: group=certificates.k8s.io resource=signers \
+             resourceName=<the signer name> verb=attest.\n\nIf signerName is not empty, then the \
+             ClusterTrustBundle object must be named with the signer name as a prefix \
+             (translating slashes to colons). For example, for the signer name \
+             `example.com/foo`, valid ClusterTrustBundle object names include \
+             `example.com:foo:abc` and `example.com:foo:v1`.\n\nIf signerName is empty, then the \
+             ClusterTrustBundle object's name must not have such a prefix.\n\nList/watch \
+             requests for ClusterTrustBundles can filter on this field using a \
+             `spec.signerName=NAME` field selector.",
+        ),
+    ],
+    row: |object, _| {
+        let signer = match text(object, "/spec/signerName") {
+            "" => "<none>",
+            signer => signer,
+        };
+        vec![cells::name(object), signer.into()]
+    },
+    // Kubernetes keeps none; with it, who distributes bundles sees that one has changed.
+    generation: true,
+    unconditional_update: false,
+    validate_create: |bundle, errors| {
+        validate_names(bundle, errors);
+        validate_trust_bundle(bundle, errors);
+    },
+    validate_update: |new, old, errors| {
+        validate_names(new, errors);
+        // Certificates that were good once stay good, whatever parsers have learned since.
+        if text(new, TRUST_BUNDLE) != text(old, TRUST_BUNDLE) {
+            validate_trust_bundle(new, errors);
+        }
+        let (signer, before) = (text(new, "/spec/signerName"), text(old, "/spec/signerName"));
+        if signer != before {
+            let path = Path::new("spec").child("signerName");
+            errors.invalid_str(&path, signer, "field is immutable");
+        }
+    },
+    enabled: |features| features.cluster_trust_bundle,
+    ..Kind::DEFAULT
+};
+
+const TRUST_BUNDLE: &str = "/spec/trustBundle";
+
+const fn served(version: &'static str, type_name: &'static str) -> Served {
+    Served { group: "certificates.k8s.io", version, type_name, convert: None }
+}
+
+/// A bundle of a signer is named after it, one of nobody in particular is not.
+fn validate_names(bundle: &Value, errors: &mut Errors) {
+    let (signer, metadata) = (text(bundle, "/spec/signerName"), Path::new("metadata"));
+    let (prefix, name) = (Meta::of(bundle).generate_name(), Meta::of(bundle).name());
+    for (field, value, is_prefix) in [("generateName", prefix, true), ("name", name, false)] {
+        if value.is_empty() {
+            continue;
+        }
+        for words in trust_bundle_name_rule(signer, value, is_prefix) {
+            errors.invalid_str(&metadata.child(field), value, &words);
+        }
+    }
+    if !signer.is_empty() {
+        SignerName::parse(&Path::new("spec").child("signerName"), signer, errors);
+    }
+}
+
+fn validate_trust_bundle(bundle: &Value, errors: &mut Errors) {
+    let path = Path::new("spec").child("trustBundle");
+    match parse_trust_anchors(text(bundle, TRUST_BUNDLE), MAX_TRUST_BUNDLE_BYTES) {
+        Ok(_) => {}
+        Err(AnchorError::TooLong { limit }) => errors.too_long(&path, limit),
+        Err(error) => {
+            for words in error.messages() {
+                errors.invalid_omitted(&path, &words);
+            }
+        }
+    }
+}

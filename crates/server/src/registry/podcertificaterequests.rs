@@ -1,0 +1,136 @@
+//! PodCertificateRequests: a node asks for a certificate that one of its pods will use, and a signer
+//! issues, denies or fails, once and for all.
+
+mod key_material;
+mod prepare;
+mod status;
+#[cfg(test)]
+mod tests;
+mod times;
+mod validate;
+
+use serde_json::Value;
+
+use super::cells;
+use super::kind::{Action, Convert, Kind, Selectable, Served, Subresource};
+use super::parts::{entries, list, text};
+
+const ISSUED: &str = "Issued";
+const DENIED: &str = "Denied";
+const FAILED: &str = "Failed";
+
+/// PodCertificateRequests.
+pub const KIND: Kind = Kind {
+    name: "PodCertificateRequest",
+    plural: "podcertificaterequests",
+    singular: "podcertificaterequest",
+    served: &[
+        // Stored in the version that can say everything: v1 has no place for the older proofs.
+        served("v1beta1", "io.k8s.api.certificates.v1beta1.PodCertificateRequest", None),
+        served("v1", "io.k8s.api.certificates.v1.PodCertificateRequest", Some(STABLE)),
+        served("v1alpha1", "io.k8s.api.certificates.v1alpha1.PodCertificateRequest", None),
+    ],
+    subresources: &[Subresource {
+        name: "status",
+        action: Action::View {
+            prepare_update: |new, old, _| prepare::status(new, old),
+            validate_update: status::update,
+        },
+    }],
+    selectable: &[
+        Selectable { label: "spec.signerName", at: &["/spec/signerName"], absent: "" },
+        Selectable { label: "spec.podName", at: &["/spec/podName"], absent: "" },
+        Selectable { label: "spec.nodeName", at: &["/spec/nodeName"], absent: "" },
+    ],
+    selects_namespace: false,
+    columns: &[
+        cells::NAME,
+        cells::column(
+            "PodName",
+            "podName is the name of the pod into which the certificate will be mounted.",
+        ),
+        cells::column(
+            "ServiceAccountName",
+            "serviceAccountName is the name of the service account the pod is running as.",
+        ),
+        cells::column("NodeName", "nodeName is the name of the node the pod is assigned to."),
+        cells::column(
+            "SignerName",
+            "signerName indicates the requested signer.\n\nAll signer names beginning with \
+             `kubernetes.io` are reserved for use by the Kubernetes project.  There is currently \
+             one well-known signer documented by the Kubernetes project, \
+             `kubernetes.io/kube-apiserver-client-pod`, which will issue client certificates \
+             understood by kube-apiserver.  It is currently unimplemented.",
+        ),
+        cells::column("State", "Is the request Pending, Issued, Denied, or Failed?"),
+        cells::column(
+            "UnverifiedUserAnnotations",
+            "unverifiedUserAnnotations allow pod authors to pass additional information to the \
+             signer implementation.  Kubernetes does not restrict or validate this metadata in \
+             any way.\n\nEntries are subject to the same validation as object metadata \
+             annotations, with the addition that all keys must be domain-prefixed. No \
+             restrictions are placed on values, except an overall size limitation on the entire \
+             field.\n\nSigners should document the keys and values they support.  Signers should \
+             deny requests that contain keys they do not recognize.",
+        ),
+    ],
+    row: |object, _| {
+        vec![
+            cells::name(object),
+            text(object, "/spec/podName").into(),
+            text(object, "/spec/serviceAccountName").into(),
+            text(object, "/spec/nodeName").into(),
+            text(object, "/spec/signerName").into(),
+            state(object).into(),
+            annotations(object).into(),
+        ]
+    },
+    unconditional_update: false,
+    defaults: prepare::defaults,
+    prepare_create: prepare::create,
+    prepare_update: prepare::update,
+    validate_create: validate::create,
+    validate_update: validate::update,
+    enabled: |features| features.pod_certificate_request,
+    ..Kind::DEFAULT
+};
+
+const fn served(
+    version: &'static str,
+    type_name: &'static str,
+    convert: Option<Convert>,
+) -> Served {
+    Served { group: "certificates.k8s.io", version, type_name, convert }
+}
+
+/// v1 without the older proofs. On the way in, defaulting puts back the places they have.
+const STABLE: Convert = Convert {
+    to_stored: |object| object,
+    from_stored: |mut object| {
+        if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+            for field in prepare::OLDER_PROOF {
+                spec.remove(field);
+            }
+        }
+        object
+    },
+};
+
+/// What became of the request.
+fn state(object: &Value) -> &'static str {
+    let settled = |kind: &str| is(object, kind);
+    [ISSUED, DENIED, FAILED].into_iter().find(|kind| settled(kind)).unwrap_or("Pending")
+}
+
+/// Whether the condition `kind` holds.
+fn is(object: &Value, kind: &str) -> bool {
+    let mut conditions = list(object, "/status/conditions").iter();
+    conditions.any(|c| text(c, "/type") == kind && text(c, "/status") == "True")
+}
+
+fn annotations(object: &Value) -> String {
+    let all = entries(object, "/spec/unverifiedUserAnnotations");
+    let all: Vec<String> =
+        all.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    if all.is_empty() { "<none>".to_owned() } else { all.join(",") }
+}

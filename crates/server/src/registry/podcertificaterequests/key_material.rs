@@ -1,0 +1,138 @@
+//! The key that a certificate is asked for, and the proof that the node has it.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+use windlass_api::field::{Errors, Path};
+use windlass_pki::{CertificateRequest, PodKeyError, SubjectKey};
+
+use crate::registry::parts::bytes;
+
+const MAX_BYTES: usize = 10 * 1024;
+
+const STUB: &str = "stubPKCS10Request";
+const KEY: &str = "pkixPublicKey";
+const PROOF: &str = "proofOfPossession";
+
+/// A key with its proof, in one of the two forms they come in.
+pub enum KeyMaterial {
+    /// A PKCS#10 request whose signature is the proof.
+    Stub(Vec<u8>),
+    /// A key and a signature over the pod's uid.
+    Pair {
+        /// The public key.
+        key: Vec<u8>,
+        /// The signature.
+        proof: Vec<u8>,
+    },
+}
+
+impl KeyMaterial {
+    /// What a request gives, which must be one of the two.
+    pub fn of(request: &Value, errors: &mut Errors) -> Option<KeyMaterial> {
+        let [stub, key, proof] = [STUB, KEY, PROOF].map(|f| bytes(request, &format!("/spec/{f}")));
+        match (stub.is_empty(), key.is_empty(), proof.is_empty()) {
+            (false, true, true) => Some(KeyMaterial::Stub(stub)),
+            (true, false, false) => Some(KeyMaterial::Pair { key, proof }),
+            _ => {
+                let words = "exactly one of (stubPKCS10Request) or (pkixPublicKey, \
+                             proofOfPossession) must be set";
+                refuse(&Path::new("spec"), words, errors);
+                None
+            }
+        }
+    }
+
+    /// Checks the key and the proof; the first thing that is wrong is told.
+    pub fn check(&self, pod_uid: &str, errors: &mut Errors) {
+        match self {
+            KeyMaterial::Stub(stub) => {
+                if !is_short(STUB, stub, errors) {
+                    return;
+                }
+                let Some(request) = parse_stub(stub, errors) else { return };
+                if is_allowed(STUB, request.public_key(), errors)
+                    && request.verify_signature().is_err()
+                {
+                    refuse(&at(STUB), "could not verify PKCS#10 CSR signature", errors);
+                }
+            }
+            KeyMaterial::Pair { key, proof } => {
+                if !is_short(KEY, key, errors) || !is_short(PROOF, proof, errors) {
+                    return;
+                }
+                let Some(key) = parse_key(key, errors) else { return };
+                if is_allowed(KEY, &key, errors)
+                    && key.verify_possession(pod_uid.as_bytes(), proof).is_err()
+                {
+                    let words = "could not verify proof-of-possession signature";
+                    refuse(&at(PROOF), words, errors);
+                }
+            }
+        }
+    }
+
+    /// The key.
+    pub fn key(&self, errors: &mut Errors) -> Option<SubjectKey> {
+        match self {
+            KeyMaterial::Stub(stub) => {
+                parse_stub(stub, errors).map(|request| request.public_key().clone())
+            }
+            KeyMaterial::Pair { key, .. } => parse_key(key, errors),
+        }
+    }
+}
+
+/// An error that does not repeat the value.
+pub fn refuse(path: &Path, words: &str, errors: &mut Errors) {
+    errors.invalid_shown(path, words, "");
+}
+
+fn at(field: &str) -> Path {
+    Path::new("spec").child(field)
+}
+
+fn is_short(field: &str, bytes: &[u8], errors: &mut Errors) -> bool {
+    let is_short = bytes.len() <= MAX_BYTES;
+    if !is_short {
+        errors.too_long(&at(field), MAX_BYTES);
+    }
+    is_short
+}
+
+fn parse_stub(stub: &[u8], errors: &mut Errors) -> Option<CertificateRequest> {
+    let request = CertificateRequest::from_der(stub).ok();
+    if request.is_none() {
+        refuse(&at(STUB), "must be a valid PKCS#10 CSR", errors);
+    }
+    request
+}
+
+fn parse_key(der: &[u8], errors: &mut Errors) -> Option<SubjectKey> {
+    let key = SubjectKey::from_der(der).ok();
+    if key.is_none() {
+        let words = "must be a valid PKIX-serialized public key";
+        errors.invalid_str(&at(KEY), &STANDARD.encode(der), words);
+    }
+    key
+}
+
+/// Whether pods may have such a key.
+fn is_allowed(field: &str, key: &SubjectKey, errors: &mut Errors) -> bool {
+    let (shown, words) = match key.pod_key_type() {
+        Ok(_) => return true,
+        Err(PodKeyError::Modulus { bits }) => {
+            (format!("{bits}-bit modulus"), "RSA keys must have modulus size 3072 or 4096")
+        }
+        // The third curve is allowed too; the words are Kubernetes' own.
+        Err(PodKeyError::Curve(curve)) => {
+            (format!("curve {}", curve.name()), "elliptic public keys must use curve P256 or P384")
+        }
+        Err(PodKeyError::Algorithm) => (
+            STANDARD.encode(key.as_der()),
+            "unknown public key type; supported types are Ed25519, ECDSA, and RSA",
+        ),
+    };
+    errors.invalid_str(&at(field), &shown, words);
+    false
+}

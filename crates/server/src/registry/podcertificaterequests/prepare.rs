@@ -1,0 +1,39 @@
+//! What the server fills in, sets and resets on requests before it validates them.
+
+use serde_json::{Map, Value};
+
+use crate::registry::parts::{default, map, part, put_back};
+
+const DEFAULT_SECONDS: i64 = 24 * 60 * 60;
+
+/// How keys were proven before there were stub requests.
+pub const OLDER_PROOF: [&str; 2] = ["pkixPublicKey", "proofOfPossession"];
+
+/// Certificates are asked for for a day. An absent proof has its place, empty.
+pub fn defaults(request: &mut Value) {
+    let spec = part(request, "spec");
+    default(spec, "maxExpirationSeconds", DEFAULT_SECONDS);
+    for field in OLDER_PROOF {
+        spec.entry(field).or_insert(Value::Null);
+    }
+}
+
+/// A new request has not been answered.
+pub fn create(request: &mut Value) {
+    map(request).insert("status".into(), Value::Object(Map::new()));
+}
+
+/// The answer comes through `/status` only.
+pub fn update(new: &mut Value, old: &Value) {
+    put_back(new, old, "status");
+}
+
+/// An answer changes nothing else: neither what was asked for nor what people wrote on it.
+pub fn status(new: &mut Value, old: &Value) {
+    put_back(new, old, "spec");
+    let Some(metadata) = old.get("metadata") else { return };
+    let Some(new) = new.get_mut("metadata") else { return };
+    for field in ["labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp"] {
+        put_back(new, metadata, field);
+    }
+}

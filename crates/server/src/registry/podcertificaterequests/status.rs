@@ -1,0 +1,105 @@
+//! The rules of answers.
+//!
+//! A request is answered once. Denied and failed requests carry nothing but the condition; an
+//! issued one carries a chain whose first certificate is what was asked for.
+
+use serde_json::Value;
+use time::OffsetDateTime;
+use windlass_api::conditions::validate_conditions;
+use windlass_api::field::{Errors, Path};
+use windlass_pki::IssuedChain;
+use windlass_pki::limits::MAX_CHAIN_BYTES;
+
+use super::key_material::{KeyMaterial, refuse};
+use super::times::Times;
+use super::{DENIED, FAILED, ISSUED, is};
+use crate::registry::parts::{given, list, text};
+
+/// The rules of a change of the status.
+pub fn update(new: &Value, old: &Value, now: OffsetDateTime, errors: &mut Errors) {
+    // What is wrong with the metadata is told alone.
+    if !errors.is_empty() {
+        return;
+    }
+    validate_types(new, errors);
+    let conditions = new.pointer("/status/conditions").unwrap_or(&Value::Null);
+    validate_conditions(&Path::new("status").child("conditions"), conditions, errors);
+    // They decide which rules hold for the rest.
+    if !errors.is_empty() {
+        return;
+    }
+    let is_settled = |object| [ISSUED, DENIED, FAILED].iter().any(|kind| is(object, kind));
+    let (status, unchanged) = (Path::new("status"), new.get("status") == old.get("status"));
+    if is_settled(old) {
+        if !unchanged {
+            let words = "immutable after PodCertificateRequest is issued, denied, or failed";
+            refuse(&status, words, errors);
+        }
+    } else if is(new, DENIED) || is(new, FAILED) {
+        const REST: [&str; 4] = ["certificateChain", "notBefore", "beginRefreshAt", "notAfter"];
+        let is_given = |field| given(new, &format!("/status/{field}")).is_some_and(|v| v != "");
+        if REST.iter().any(is_given) {
+            let words = "non-condition status fields must be empty when denying or failing the \
+                         PodCertificateRequest";
+            refuse(&status, words, errors);
+        }
+    } else if is(new, ISSUED) {
+        validate_issued(new, now, errors);
+    } else if !unchanged {
+        let words =
+            "status is immutable unless transitioning to \"Issued\", \"Denied\", or \"Failed\"";
+        refuse(&status, words, errors);
+    }
+}
+
+/// One of three conditions, and it holds.
+fn validate_types(new: &Value, errors: &mut Errors) {
+    let mut known = 0;
+    for (i, condition) in list(new, "/status/conditions").iter().enumerate() {
+        // The dot before the bracket is Kubernetes' own.
+        let path = Path::new("status").child("conditions").child(&format!("[{i}]"));
+        let (kind, status) = (text(condition, "/type"), text(condition, "/status"));
+        if ![ISSUED, DENIED, FAILED].contains(&kind) {
+            errors.not_supported(&path.child("type"), kind, &[ISSUED, DENIED, FAILED]);
+            continue;
+        }
+        known += 1;
+        if known > 1 {
+            let words = "There may be at most one condition with type \"Issued\", \"Denied\", or \"Failed\"";
+            errors.invalid_str(&path.child("type"), kind, words);
+        }
+        if status != "True" {
+            errors.not_supported(&path.child("status"), status, &["True"]);
+        }
+    }
+}
+
+/// The certificates of an issued request, and what the status says of them.
+fn validate_issued(new: &Value, now: OffsetDateTime, errors: &mut Errors) {
+    let path = Path::new("status").child("certificateChain");
+    let text = text(new, "/status/certificateChain");
+    if text.len() > MAX_CHAIN_BYTES {
+        return errors.too_long(&path, MAX_CHAIN_BYTES);
+    }
+    let chain = match IssuedChain::parse(text) {
+        Ok(chain) => chain,
+        Err(error) => return errors.invalid_str(&path, text, &error.to_string()),
+    };
+    for (name, fault) in chain.leaf_faults() {
+        errors.invalid_str(&path, name, &fault.to_string());
+    }
+    let Some(key) = KeyMaterial::of(new, errors).and_then(|m| m.key(errors)) else { return };
+    if !chain.is_for(&key) {
+        let words = "leaf certificate was not issued to the requested public key";
+        return errors.invalid_str(&path, text, words);
+    }
+    let times = Times::of(new, errors);
+    // Nothing more is said if a name is wrong or a time is missing.
+    let Some(times) = times.filter(|_| errors.is_empty()) else { return };
+    times.check(chain.leaf(), now, errors);
+    if errors.is_empty()
+        && let Err(error) = chain.check_rest()
+    {
+        errors.invalid_str(&path, text, &error.to_string());
+    }
+}
