@@ -24,6 +24,7 @@ pub enum Check {
     NamespaceLifecycle,
     NodeRestriction,
     ServiceAccountAdmission,
+    Signers,
 }
 
 impl Check {
@@ -42,6 +43,7 @@ impl Check {
         Check::NamespaceLifecycle,
         Check::NodeRestriction,
         Check::ServiceAccountAdmission,
+        Check::Signers,
     ];
 }
 

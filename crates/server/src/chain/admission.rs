@@ -3,13 +3,18 @@
 //! Mutating admission runs before validation, validating admission after it, as in Kubernetes; which
 //! of two broken rules a client hears of depends on that.
 
+mod certificates;
 mod escalation;
 mod namespace_lifecycle;
 mod node_restriction;
+mod pod_certificates;
 mod projections;
 mod service_account;
+mod signers;
+mod trust_bundles;
 
 use serde_json::Value;
+use windlass_api::meta::Meta;
 
 use crate::error::Error;
 use crate::faults::Check;
@@ -68,14 +73,21 @@ pub fn mutate(call: &Call<'_>, operation: Operation<'_>, object: &mut Value) -> 
 }
 
 /// The rules that come after validation.
-pub fn validate(
-    call: &Call<'_>,
-    operation: Operation<'_>,
-    old: Option<&Value>,
-    object: &Value,
-) -> Result<(), Error> {
-    let _ = (call, operation, old, object);
-    Ok(())
+pub fn validate(call: &Call<'_>, operation: Operation<'_>, object: &Value) -> Result<(), Error> {
+    call.server.faults.at(Check::Signers)?;
+    pod_certificates::admit(call, operation, object)?;
+    certificates::admit(call, operation, object)?;
+    trust_bundles::admit(call, operation, object)
+}
+
+/// How a refusal calls an object that is being made and may not have a name yet.
+fn new_name(object: &Value) -> &str {
+    let meta = Meta::of(object);
+    match (meta.name(), meta.generate_name()) {
+        ("", "") => "Unknown",
+        ("", prefix) => prefix,
+        (name, _) => name,
+    }
 }
 
 /// The rules on a deletion; `object` is what goes.

@@ -116,7 +116,7 @@ async fn finish(
         if attempt == 0 {
             validate(call, &value)?;
             check_right(call)?;
-            admission::validate(call, Operation::Create, None, &value)?;
+            admission::validate(call, Operation::Create, &value)?;
         }
         match insert(call, &value, options.dry_run).await {
             Err(Error::AlreadyExists { .. }) if generated && attempt < limits::NAME_RETRIES => {}

@@ -96,7 +96,7 @@ fn current(
         return Ok(None);
     }
     let limit = if options.limit == 0 { usize::MAX } else { options.limit };
-    let (mut taken, mut remaining) = (0, 0);
+    let (mut taken, mut remaining, mut more) = (0, 0, false);
     if let Some(name) = selection.pinned_name()
         && at.is_none()
         && !(selection.scope.is_empty()
@@ -109,16 +109,15 @@ fn current(
     }
     let everything = selection.is_everything();
     let snapshot = call.cache()?.snapshot(&selection.scope, after, |object| {
-        if !everything && !selection.matches(object) {
-            return Walk::Skip;
-        }
-        if taken < limit {
-            taken += 1;
+        if taken < limit && (everything || selection.matches(object)) {
+            (taken, more) = (taken + 1, false);
             return Walk::Take;
         }
+        // As in Kubernetes, there may be more as long as there are objects, selected or not.
+        more = true;
         remaining += 1;
         // Only an unselected list says how many follow, so only it must count them.
-        if everything { Walk::Skip } else { Walk::Stop }
+        if taken == limit && !everything { Walk::Stop } else { Walk::Skip }
     });
     // A change may have come between the first look and the snapshot.
     if at.is_some_and(|at| snapshot.last > at) {
@@ -127,7 +126,7 @@ fn current(
     let last = snapshot.objects.last().map(|o| o.key.to_string());
     Ok(Some(Page {
         revision: at.unwrap_or(snapshot.revision),
-        next: if remaining > 0 { last } else { None },
+        next: if more && limit != usize::MAX { last } else { None },
         objects: snapshot.objects,
         remaining,
     }))
@@ -144,6 +143,7 @@ async fn past(
     let limit = if options.limit == 0 { usize::MAX } else { options.limit };
     let mut after = after.map(|key| store_key(call.kind, key));
     let mut objects: Vec<Arc<Object>> = Vec::new();
+    let mut more = false;
     let base = format!("{}/", prefix(call.kind));
     loop {
         let range = windlass_store::Range {
@@ -157,7 +157,8 @@ async fn past(
             let name = key.strip_prefix(&base).unwrap_or(key);
             let object = Object::new(call.kind, name, stored.revision, &stored.value)
                 .map_err(|e| Error::Internal(e.to_string()))?;
-            if !selection.matches(&object) {
+            if objects.len() < limit && !selection.matches(&object) {
+                more = true;
                 continue;
             }
             if objects.len() == limit {
@@ -170,11 +171,16 @@ async fn past(
                 };
                 return Ok(Page { revision, objects, next, remaining });
             }
+            more = false;
             objects.push(Arc::new(object));
         }
         match page.items.last() {
             Some((key, _)) if page.more => after = Some(key.clone()),
-            _ => return Ok(Page { revision, objects, next: None, remaining: 0 }),
+            _ => {
+                let last = objects.last().map(|o| o.key.to_string());
+                let next = last.filter(|_| more && limit != usize::MAX);
+                return Ok(Page { revision, objects, next, remaining: 0 });
+            }
         }
     }
 }

@@ -202,7 +202,7 @@ pub async fn replace(
     admission::mutate(call, Operation::Update(before), &mut new)?;
     prepare(call, before, &mut new)?;
     validate(call, before, &new)?;
-    admission::validate(call, Operation::Update(before), Some(before), &new)?;
+    admission::validate(call, Operation::Update(before), &new)?;
     let stored = encode(call.kind.name, &call.kind.stored().api_version(), &new, false);
     check_size(&stored)?;
     if delete::is_due(call, &new) {

@@ -47,8 +47,22 @@ fn decided() -> Vec<Decided> {
         ),
         decided(Check::NamespaceLifecycle, "admin-token", MAPS, config_map("e")),
         decided(Check::NodeRestriction, "admin-token", MAPS, config_map("f")),
+        decided(
+            Check::Signers,
+            "admin-token",
+            "/apis/certificates.k8s.io/v1/clustertrustbundles",
+            bundle(),
+        ),
         decided(Check::ServiceAccountAdmission, "admin-token", PODS, pod("g")),
     ]
+}
+
+fn bundle() -> Value {
+    let anchor = include_str!("conformance/fixtures/ca-p256.pem");
+    json!({
+        "metadata": {"name": "example.com:s:h"},
+        "spec": {"signerName": "example.com/s", "trustBundle": anchor},
+    })
 }
 
 /// Those that have tests of their own, with the credentials they judge.

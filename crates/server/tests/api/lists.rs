@@ -171,7 +171,11 @@ async fn what_follows_is_counted_only_where_nothing_is_selected() {
         ("limit=9", Value::Null, false),
         ("limit=2&labelSelector=odd", Value::Null, true),
         ("limit=2&fieldSelector=metadata.name!%3Dx", Value::Null, true),
-        ("limit=2&labelSelector=odd%3Dtrue", Value::Null, false),
+        // An object follows that is not selected: nobody has looked at it yet.
+        ("limit=2&labelSelector=odd%3Dtrue", Value::Null, true),
+        ("limit=3&labelSelector=odd%3Dtrue", Value::Null, true),
+        ("limit=3&labelSelector=odd%3Dfalse", Value::Null, false),
+        ("limit=3&labelSelector=none", Value::Null, false),
     ] {
         let list = server.get(&format!("{MAPS}?{query}")).await.expect(200);
         assert_eq!(list["metadata"]["remainingItemCount"], remaining, "{query}");

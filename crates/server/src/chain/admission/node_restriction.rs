@@ -6,6 +6,7 @@
 mod claims;
 mod nodes;
 mod pods;
+mod requests;
 mod tokens;
 
 use serde_json::Value;
@@ -35,10 +36,12 @@ pub fn admit(call: &Call<'_>, operation: Operation<'_>, object: &Value) -> Resul
         object,
         find: &|group, plural, namespace, name| find(call, group, plural, namespace, name),
         may_request: &|audience| may_request(call, audience),
+        may_request_from: &|signer, account| may_request_from(call, signer, account),
     };
     written.check().map_err(|refusal| match refusal {
         Refusal::Forbidden(why) => Error::Forbidden(call.subject(about(written.name, object)), why),
         Refusal::NotFound(kind, name) => Error::NotFound(Subject::new("", kind, &name)),
+        Refusal::Failed(why) => Error::Unclassified(why),
     })
 }
 
@@ -82,6 +85,22 @@ fn may_request(call: &Call<'_>, audience: &str) -> bool {
     call.server.authorizer.decide(&asked).is_allow()
 }
 
+fn may_request_from(call: &Call<'_>, signer: &str, account: &str) -> bool {
+    let resource = signer.replace('/', ":");
+    let asked = Attributes {
+        user: call.user,
+        verb: "request-serviceaccounts-podcertificate-signer",
+        target: Target::Resource(Resource {
+            version: "v1",
+            resource: &resource,
+            namespace: &call.path.namespace,
+            name: account,
+            ..Resource::default()
+        }),
+    };
+    call.server.authorizer.decide(&asked).is_allow()
+}
+
 /// What a node wants to write.
 struct Written<'a> {
     /// The node that writes.
@@ -100,6 +119,8 @@ struct Written<'a> {
     find: &'a dyn Fn(&str, &str, &str, &str) -> Option<Value>,
     /// Whether the node may have tokens for an audience that no pod on it asks for.
     may_request: &'a dyn Fn(&str) -> bool,
+    /// Whether the node may have pod certificates of a signer for an account though the pod does not ask.
+    may_request_from: &'a dyn Fn(&str, &str) -> bool,
 }
 
 /// Why not.
@@ -108,6 +129,8 @@ enum Refusal {
     Forbidden(String),
     /// The kind and the name of what should be there.
     NotFound(&'static str, String),
+    /// It may be right a moment later.
+    Failed(String),
 }
 
 type Verdict = Result<(), Refusal>;
@@ -133,6 +156,8 @@ impl Written<'_> {
             ("coordination.k8s.io", "leases") => self.lease(),
             ("storage.k8s.io", "csinodes") => self.csi_node(),
             ("resource.k8s.io", "resourceslices") => self.resource_slice(),
+            ("certificates.k8s.io", "certificatesigningrequests") => requests::signing(self),
+            ("certificates.k8s.io", "podcertificaterequests") => requests::pod(self),
             _ => Ok(()),
         }
     }

@@ -41,7 +41,7 @@ pub fn request(
     complete(call, &mut request, &account, signer.issuer());
     let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or_default();
     check_lifetime(seconds)?;
-    admission::validate(call, Operation::Create, None, &request)?;
+    admission::validate(call, Operation::Create, &request)?;
     let meta = Meta::of(&account);
     let mut about = json!({
         "namespace": meta.namespace(),

@@ -2,6 +2,7 @@
 
 mod claims_and_tokens;
 mod mirror_pods;
+mod requests;
 
 use serde_json::{Value, json};
 
@@ -53,6 +54,9 @@ impl Case<'_> {
                 self.others.iter().find(|(other, _)| *other == at).map(|(_, o)| o.clone())
             },
             may_request: &|audience| self.audiences.contains(&audience),
+            may_request_from: &|signer, account| {
+                self.audiences.contains(&format!("{signer} for {account}").as_str())
+            },
         };
         written.check()
     }
@@ -63,6 +67,7 @@ impl Case<'_> {
             Ok(()) => String::new(),
             Err(Refusal::Forbidden(why)) => why,
             Err(Refusal::NotFound(kind, name)) => format!("404 {kind} {name}"),
+            Err(Refusal::Failed(why)) => format!("500 {why}"),
         }
     }
 }

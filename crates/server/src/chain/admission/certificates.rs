@@ -1,0 +1,67 @@
+//! CertificateApproval, CertificateSigning and CertificateSubjectRestriction: who may decide on a certificate
+//! signing request, and what nobody may ask for.
+
+use serde_json::Value;
+use windlass_api::field::quote;
+use windlass_pki::CertificateRequest;
+
+use super::signers::{Act, permits};
+use super::{Operation, new_name};
+use crate::error::Error;
+use crate::registry::parts::{bytes, text};
+use crate::user::MASTERS;
+use crate::verbs::Call;
+
+/// The signer whose certificates log in to the API as whoever they name.
+const API_CLIENTS: &str = "kubernetes.io/kube-apiserver-client";
+
+/// Refuses what the rules forbid.
+pub fn admit(call: &Call<'_>, operation: Operation<'_>, request: &Value) -> Result<(), Error> {
+    if (call.served.group, call.kind.plural)
+        != ("certificates.k8s.io", "certificatesigningrequests")
+    {
+        return Ok(());
+    }
+    match (operation, call.path.subresource.as_str()) {
+        (Operation::Update(old), "approval") => decide(call, Act::Approve, old),
+        (Operation::Update(old), "status") if is_signed(old, request) => {
+            decide(call, Act::Sign, old)
+        }
+        (Operation::Create, "") => no_masters(call, request),
+        (Operation::Create | Operation::Update(_) | Operation::Delete, _) => Ok(()),
+    }
+}
+
+/// The stored request says which signer it is for, whatever the change says.
+fn decide(call: &Call<'_>, act: Act, old: &Value) -> Result<(), Error> {
+    let signer = text(old, "/spec/signerName");
+    if permits(call, act, signer) {
+        return Ok(());
+    }
+    let (verb, signer) = (act.verb(), quote(signer));
+    let why = format!("user not permitted to {verb} requests with signerName {signer}");
+    Err(Error::Forbidden(call.subject(&call.path.name), why))
+}
+
+fn is_signed(old: &Value, new: &Value) -> bool {
+    let certificate = |request: &Value| text(request, "/status/certificate").to_owned();
+    let conditions = |request: &Value| request.pointer("/status/conditions").cloned();
+    certificate(old) != certificate(new) || conditions(old) != conditions(new)
+}
+
+fn no_masters(call: &Call<'_>, request: &Value) -> Result<(), Error> {
+    if text(request, "/spec/signerName") != API_CLIENTS {
+        return Ok(());
+    }
+    let refuse = |why: String| Err(Error::Forbidden(call.subject(new_name(request)), why));
+    // It was validated before; what cannot be read now is refused all the same.
+    let pem = bytes(request, "/spec/request");
+    let asked = match CertificateRequest::from_pem(&pem) {
+        Ok(asked) => asked,
+        Err(error) => return refuse(format!("failed to parse CSR: {error}")),
+    };
+    if asked.subject().organizations().contains(&MASTERS) {
+        return refuse(format!("use of {API_CLIENTS} signer with {MASTERS} group is not allowed"));
+    }
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! ClusterTrustBundleAttest: who may say which anchors a signer has.
+
+use serde_json::Value;
+use windlass_api::field::quote;
+
+use super::signers::{Act, permits};
+use super::{Operation, new_name};
+use crate::error::Error;
+use crate::registry::parts::text;
+use crate::verbs::Call;
+
+/// Refuses what the rule forbids.
+pub fn admit(call: &Call<'_>, operation: Operation<'_>, bundle: &Value) -> Result<(), Error> {
+    if (call.served.group, call.kind.plural) != ("certificates.k8s.io", "clustertrustbundles") {
+        return Ok(());
+    }
+    let signer = text(bundle, "/spec/signerName");
+    match operation {
+        Operation::Delete => return Ok(()),
+        Operation::Create | Operation::Update(_) if signer.is_empty() => return Ok(()),
+        Operation::Update(old) if is_housekeeping(old, bundle) => return Ok(()),
+        Operation::Create | Operation::Update(_) => {}
+    }
+    if permits(call, Act::Attest, signer) {
+        return Ok(());
+    }
+    let name = if call.path.name.is_empty() { new_name(bundle) } else { &call.path.name };
+    let why = format!("user not permitted to attest for signerName {}", quote(signer));
+    Err(Error::Forbidden(call.subject(name), why))
+}
+
+/// Whether only what garbage collection needs to write is changed.
+fn is_housekeeping(old: &Value, new: &Value) -> bool {
+    let essence = |bundle: &Value| {
+        let mut bundle = bundle.clone();
+        if let Some(metadata) = bundle.get_mut("metadata").and_then(Value::as_object_mut) {
+            for field in ["ownerReferences", "finalizers", "managedFields"] {
+                metadata.remove(field);
+            }
+        }
+        for derived in ["kind", "apiVersion"] {
+            bundle.as_object_mut().map(|bundle| bundle.remove(derived));
+        }
+        bundle
+    };
+    essence(old) == essence(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn garbage_collection_needs_no_right_to_attest() {
+        let old = json!({"metadata": {"name": "a"}, "spec": {"trustBundle": "x"}});
+        for (new, housekeeping) in [
+            (
+                json!({"metadata": {"name": "a", "finalizers": ["f"]}, "spec": {"trustBundle": "x"}}),
+                true,
+            ),
+            (
+                json!({"metadata": {"name": "a", "ownerReferences": [{}]}, "spec": {"trustBundle": "x"}}),
+                true,
+            ),
+            (
+                json!({"metadata": {"name": "a", "labels": {"a": "b"}}, "spec": {"trustBundle": "x"}}),
+                false,
+            ),
+            (json!({"metadata": {"name": "a"}, "spec": {"trustBundle": "y"}}), false),
+        ] {
+            assert_eq!(is_housekeeping(&old, &new), housekeeping, "{new}");
+        }
+    }
+}
