@@ -179,3 +179,6 @@ fn extensions(version: u8, tbs: &mut Reader<'_>) -> Result<Extensions, &'static 
         Some(list) => Extensions::read(Reader::new(list).sequence().ok_or("malformed extensions")?),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -210,3 +210,6 @@ fn extension_request(attribute: &[u8]) -> Option<&[u8]> {
     }
     (oid.0 == EXTENSION_REQUEST).then_some(first.whole)
 }
+
+#[cfg(test)]
+mod tests;
