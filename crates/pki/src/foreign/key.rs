@@ -337,7 +337,7 @@ fn positive(number: &[u8]) -> Option<&[u8]> {
 }
 
 /// How many bits a number has that begins with no zero octet.
-fn bits(magnitude: &[u8]) -> usize {
+pub(super) fn bits(magnitude: &[u8]) -> usize {
     let unused = magnitude.first().map_or(0, |first| first.leading_zeros());
     let unused = usize::try_from(unused).unwrap_or_default();
     magnitude.len().saturating_mul(8).saturating_sub(unused)
