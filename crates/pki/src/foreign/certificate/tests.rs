@@ -206,7 +206,7 @@ fn judges_extensions_as_go_does() {
         ("address of 4", true, 17, false, name(0x87, &[1; 4])),
         ("address of 5", false, 17, false, name(0x87, &[1; 5])),
         ("address of 16", true, 17, false, name(0x87, &[1; 16])),
-        ("mapped address", false, 17, false, name(0x87, &ip6)),
+        ("mapped address", true, 17, false, name(0x87, &ip6)),
         ("URI", true, 17, false, name(0x86, b"spiffe://a/b")),
         ("URI with a bad host", false, 17, false, name(0x86, b"spiffe://a../b")),
         ("URI that is none", false, 17, false, name(0x86, b"http://[")),
@@ -221,6 +221,7 @@ fn judges_extensions_as_go_does() {
         ("constraint on a directory", true, 30, true, constraint(0xa0, &wrapped(0xa4, b"x"))),
         ("constraint on nothing", false, 30, true, vec![0x30, 2, 0xa0, 0]),
         ("no constraints", false, 30, true, vec![0x30, 0]),
+        ("one empty list", true, 30, true, vec![0x30, 9, 0xa0, 0, 0xa1, 5, 0x30, 3, 0x82, 1, b'a']),
         (
             "constraints with more",
             false,
