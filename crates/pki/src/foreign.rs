@@ -5,6 +5,11 @@
 //! cannot read; whoever takes less breaks clients that work. So the rules here are Go's (1.26), and
 //! `tests/verdicts.rs` holds them against what a real server said.
 //!
+//! It is stricter than Go in what no certificate should need or nobody here can compute: DER beyond
+//! 1 MiB, times beyond the year 9999 in UTC, signatures of requests on P-224, with SHA-1 on P-384, by
+//! RSA keys beyond 8192 bits, or by RSA keys below 2048 bits with SHA-384 or PSS, proofs of possession
+//! with a salt of an odd length, and e-mail addresses with comments.
+//!
 //! - [`CertificateRequest`]: PKCS#10, and the proof that the requester holds the key.
 //! - [`ForeignCertificate`]: a certificate that is stored and handed on.
 //! - [`parse_trust_anchors`]: the text of a trust bundle.

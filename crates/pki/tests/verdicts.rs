@@ -1,4 +1,5 @@
-//! What kube-apiserver said of certificates and requests, good and broken, against what we say.
+//! What kube-apiserver and Go said of certificates, requests and keys, good and broken, against what
+//! we say.
 //!
 //! See `verdicts/README.md` for where the rows come from.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
@@ -8,10 +9,12 @@ use std::collections::{BTreeSet, HashMap};
 use base64ct::{Base64, Encoding};
 use windlass_pki::limits::MAX_TRUST_BUNDLE_BYTES;
 use windlass_pki::{
-    AnchorError, CertificateRequest, EntryFault, RequestError, parse_trust_anchors, pem,
+    AnchorError, CertificateRequest, EntryFault, KeyAlgorithm, RequestError, SubjectKey,
+    parse_trust_anchors, pem,
 };
 
 const ROWS: &str = include_str!("verdicts/rows.txt");
+const CRAFTED: &str = include_str!("verdicts/crafted.txt");
 const VECTORS: &str = include_str!("verdicts/vectors.txt");
 const FIXTURES: [(&str, &str); 5] = [
     ("ca-ed25519.pem", include_str!("verdicts/ca-ed25519.pem")),
@@ -50,6 +53,39 @@ fn agrees_with_kubernetes_on_every_row() {
     assert_eq!(rows, 2793);
     assert!(differences.is_empty(), "{} differ:\n{}", differences.len(), differences.join("\n"));
     assert!(unused.is_empty(), "exceptions that no row needs: {unused:?}");
+}
+
+#[test]
+fn agrees_with_go_on_crafted_input() {
+    let mut rows = 0;
+    for row in CRAFTED.lines() {
+        rows += 1;
+        let mut words = row.splitn(3, ' ');
+        let (kind, theirs) = (words.next().unwrap(), words.next().unwrap());
+        let input = Base64::decode_vec(words.next().unwrap()).unwrap();
+        let text = || String::from_utf8(input.clone()).unwrap();
+        let ours = match kind {
+            "ctb" => anchors(&pem::encode("CERTIFICATE", &input)).to_owned(),
+            "ctb-text" => anchors(&text()).to_owned(),
+            "csr" => request(&pem::encode("CERTIFICATE REQUEST", &input)).to_owned(),
+            "csr-text" => request(&text()).to_owned(),
+            "key" => key(&input),
+            other => panic!("{other}"),
+        };
+        assert_eq!(ours, theirs, "{row}");
+    }
+    assert_eq!(rows, 2586);
+}
+
+fn key(der: &[u8]) -> String {
+    let Ok(key) = SubjectKey::from_der(der) else { return "malformed".to_owned() };
+    match key.algorithm() {
+        KeyAlgorithm::Rsa { modulus_bits } => format!("rsa{modulus_bits}"),
+        KeyAlgorithm::Ecdsa(curve) => curve.name().to_owned(),
+        KeyAlgorithm::Ed25519 => "ed25519".to_owned(),
+        KeyAlgorithm::X25519 | KeyAlgorithm::Dsa => "other".to_owned(),
+        KeyAlgorithm::Unknown => panic!("a key of an unknown algorithm was accepted"),
+    }
 }
 
 fn anchors(text: &str) -> &'static str {

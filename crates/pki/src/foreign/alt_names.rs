@@ -61,10 +61,6 @@ fn address(octets: &[u8]) -> Result<IpAddr, &'static str> {
         return Ok(IpAddr::V4(Ipv4Addr::from(four)));
     }
     let sixteen = <[u8; 16]>::try_from(octets).map_err(|_| "alternative name is no address")?;
-    let address = Ipv6Addr::from(sixteen);
-    // One address, two encodings: newer Go refuses the longer one.
-    if address.to_ipv4_mapped().is_some() {
-        return Err("alternative name is an IPv4 address in IPv6 clothes");
-    }
-    Ok(IpAddr::V6(address))
+    // Go sees the same address in ::ffff:192.0.2.1 and 192.0.2.1.
+    Ok(IpAddr::V6(Ipv6Addr::from(sixteen)).to_canonical())
 }

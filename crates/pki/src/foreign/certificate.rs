@@ -76,7 +76,7 @@ impl ForeignCertificate {
         let subject = tbs.element(tag::SEQUENCE).ok_or("malformed subject")?;
         let subject = Name::in_certificate(subject.whole)?;
         let key = tbs.element(tag::SEQUENCE).ok_or("malformed public key")?;
-        let public_key = SubjectKey::embedded(key.whole, key.value)?;
+        let public_key = SubjectKey::embedded(key, AlgorithmIdentifier::read)?;
         let extensions = extensions(version, &mut tbs)?;
         outer.bit_string().ok_or("malformed signature")?;
         Ok(Self {
@@ -179,3 +179,6 @@ fn extensions(version: u8, tbs: &mut Reader<'_>) -> Result<Extensions, &'static 
         Some(list) => Extensions::read(Reader::new(list).sequence().ok_or("malformed extensions")?),
     }
 }
+
+#[cfg(test)]
+mod tests;

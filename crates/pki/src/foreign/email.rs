@@ -1,6 +1,6 @@
 //! E-mail addresses (RFC 5322 §3.4): a mailbox, perhaps with a name before it.
 //!
-//! Go's `net/mail` also takes comments, white space between the parts and encoded names. No
+//! Go's `net/mail` also takes comments, and names in which quoted words are mixed with others. No
 //! certificate should need those, so they are refused.
 
 /// Whether text is one address: `local@domain`, or `name <local@domain>`.
@@ -13,7 +13,9 @@ pub(crate) fn is_address(text: &str) -> bool {
 
 fn is_mailbox(text: &str) -> bool {
     let Some((local, domain)) = text.rsplit_once('@') else { return false };
-    (is_dotted(local) || is_quoted(local)) && (is_dotted(domain) || is_literal(domain))
+    let domain = domain.trim_start_matches([' ', '\t']);
+    let local = is_dotted(local) || (is_quoted(local) && local.len() > 2);
+    local && (is_dotted(domain) || is_literal(domain))
 }
 
 /// Atoms with one dot between them.
@@ -48,17 +50,13 @@ fn is_quoted(text: &str) -> bool {
 /// An address between brackets.
 fn is_literal(text: &str) -> bool {
     let inside = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-    inside.is_some_and(|inside| {
-        let address = inside.strip_prefix("IPv6:").unwrap_or(inside);
-        address.parse::<std::net::IpAddr>().is_ok()
-    })
+    inside.is_some_and(|inside| inside.parse::<std::net::IpAddr>().is_ok())
 }
 
-/// Words before a bracketed mailbox; there may be none.
+/// Words before a bracketed mailbox, in which dots may be anywhere; there may be none.
 fn is_phrase(text: &str) -> bool {
-    text.is_empty()
-        || is_quoted(text)
-        || text.split([' ', '\t']).all(|word| word.is_empty() || is_atom(word))
+    let is_word = |word: &str| word.is_empty() || is_atom(&word.replace('.', "x"));
+    is_quoted(text) || text.split([' ', '\t']).all(is_word)
 }
 
 #[cfg(test)]
@@ -75,7 +73,9 @@ mod tests {
             "\"Doe, Jo\" <jo@x>",
             "<jo@x>",
             "a@[192.0.2.1]",
-            "a@[IPv6:::1]",
+            "a@[::1]",
+            "J. Doe <jo@x>",
+            "a@ b",
         ] {
             assert!(is_address(good), "{good}");
         }
@@ -94,7 +94,9 @@ mod tests {
             "\"a\"b\"@c",
             "\"@c",
             "a@[x]",
+            "a@[IPv6:::1]",
             "a@b@c",
+            "\"\"@b",
         ] {
             assert!(!is_address(bad), "{bad}");
         }

@@ -9,7 +9,7 @@ use aws_lc_rs::signature::{
 
 use super::algorithm::AlgorithmIdentifier;
 use super::p224;
-use super::reader::{BitString, Reader, tag};
+use super::reader::{BitString, Element, Reader, tag};
 use crate::limits::MAX_SUBJECT_KEY_BYTES;
 use crate::{Error, PublicKey};
 
@@ -115,7 +115,7 @@ impl SubjectKey {
         let mut reader = Reader::new(der);
         let info = reader.sequence().filter(|_| reader.is_empty());
         let info = info.ok_or_else(|| refuse("not a SubjectPublicKeyInfo"))?;
-        let (algorithm, bits) = parts(info).map_err(refuse)?;
+        let (algorithm, bits) = parts(info, AlgorithmIdentifier::in_request).map_err(refuse)?;
         let material = match algorithm.oid.0 {
             X25519 => Some(x25519(&algorithm, &bits).map_err(refuse)?),
             _ => material(&algorithm, &bits).map_err(refuse)?,
@@ -125,10 +125,13 @@ impl SubjectKey {
     }
 
     /// Reads the key of a certificate or a request, where it may be of an unknown algorithm.
-    pub(super) fn embedded(whole: &[u8], contents: &[u8]) -> Result<Self, &'static str> {
-        let (algorithm, bits) = parts(Reader::new(contents))?;
+    pub(super) fn embedded<'a>(
+        key: Element<'a>,
+        algorithm: AlgorithmReader<'a>,
+    ) -> Result<Self, &'static str> {
+        let (algorithm, bits) = parts(Reader::new(key.value), algorithm)?;
         let material = material(&algorithm, &bits)?.unwrap_or(Material::Unknown);
-        Ok(Self { der: whole.to_vec(), material })
+        Ok(Self { der: key.whole.to_vec(), material })
     }
 
     /// The DER of the `SubjectPublicKeyInfo`, byte for byte as it was presented.
@@ -241,8 +244,14 @@ impl PodKeyType {
     }
 }
 
-fn parts(mut info: Reader<'_>) -> Result<(AlgorithmIdentifier<'_>, BitString<'_>), &'static str> {
-    let algorithm = info.sequence().and_then(AlgorithmIdentifier::read);
+/// How algorithm identifiers are read: certificates and requests differ.
+pub(super) type AlgorithmReader<'a> = fn(Reader<'a>) -> Option<AlgorithmIdentifier<'a>>;
+
+fn parts<'a>(
+    mut info: Reader<'a>,
+    algorithm: AlgorithmReader<'a>,
+) -> Result<(AlgorithmIdentifier<'a>, BitString<'a>), &'static str> {
+    let algorithm = info.sequence().and_then(algorithm);
     let algorithm = algorithm.ok_or("malformed algorithm of a public key")?;
     let bits = info.bit_string().ok_or("malformed bits of a public key")?;
     Ok((algorithm, bits))
@@ -337,7 +346,7 @@ fn positive(number: &[u8]) -> Option<&[u8]> {
 }
 
 /// How many bits a number has that begins with no zero octet.
-fn bits(magnitude: &[u8]) -> usize {
+pub(super) fn bits(magnitude: &[u8]) -> usize {
     let unused = magnitude.first().map_or(0, |first| first.leading_zeros());
     let unused = usize::try_from(unused).unwrap_or_default();
     magnitude.len().saturating_mul(8).saturating_sub(unused)

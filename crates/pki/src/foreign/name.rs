@@ -118,7 +118,7 @@ fn request_value(element: Element<'_>) -> Option<Option<String>> {
         tag::BIT_STRING => BitString::from_contents(value).is_some(),
         tag::OID => Oid::from_contents(value).is_some(),
         tag::UTC_TIME => time::utc(value).is_some(),
-        tag::GENERALIZED_TIME => time::generalized(value).is_some(),
+        tag::GENERALIZED_TIME => time::is_generalized_in_request(value),
         _ => true,
     };
     well_formed.then_some(None)

@@ -89,7 +89,7 @@ impl CertificateRequest {
         let subject = body.wide().ok_or("malformed subject")?;
         let key = body.element(tag::SEQUENCE).ok_or("malformed public key")?;
         let attributes = body.inside(tag::constructed(0)).ok_or("malformed attributes")?;
-        let public_key = SubjectKey::embedded(key.whole, key.value)?;
+        let public_key = SubjectKey::embedded(key, AlgorithmIdentifier::in_request)?;
         let subject = Name::in_request(subject.whole)?;
         let extensions = requested(attributes)?;
         let alt_names = extensions.iter().find(|extension| extension.is(SUBJECT_ALT_NAME));
@@ -210,3 +210,6 @@ fn extension_request(attribute: &[u8]) -> Option<&[u8]> {
     }
     (oid.0 == EXTENSION_REQUEST).then_some(first.whole)
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,7 @@ use aws_lc_rs::signature::{
 };
 
 use super::algorithm::{Hash, SignatureAlgorithm};
-use super::key::{EllipticCurve, Material, SubjectKey};
+use super::key::{EllipticCurve, Material, SubjectKey, bits};
 
 /// Why a signature does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -108,6 +108,11 @@ fn rsa(
     message: &[u8],
     signature: &[u8],
 ) -> Result<(), SignatureError> {
+    match bits(modulus) {
+        ..1024 => return Err(SignatureError::BadKey("RSA key has less than 1024 bits")),
+        8193.. => return Err(SignatureError::BadKey("RSA key has more than 8192 bits")),
+        _ => {}
+    }
     if modulus.last().is_none_or(|last| last & 1 == 0) {
         return Err(SignatureError::BadKey("RSA modulus is even"));
     }

@@ -35,6 +35,18 @@ pub(crate) fn generalized(text: &[u8]) -> Option<OffsetDateTime> {
     fields.finish(date, time)
 }
 
+/// Whether a value in a request is a GeneralizedTime: there it may also have a fraction of up to
+/// nine digits, the last of which is not zero.
+pub(crate) fn is_generalized_in_request(text: &[u8]) -> bool {
+    let Some((seconds, rest)) = text.split_at_checked(14) else { return false };
+    let Some(fraction) = rest.strip_prefix(b".") else { return generalized(text).is_some() };
+    let digits = fraction.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (fraction, zone) = fraction.split_at_checked(digits).unwrap_or_default();
+    fraction.len() <= 9
+        && fraction.last().is_some_and(|last| *last != b'0')
+        && generalized(&[seconds, zone].concat()).is_some()
+}
+
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -116,6 +128,19 @@ mod tests {
         ];
         for (text, time) in table {
             assert_eq!(generalized(text.as_bytes()), time, "{text}");
+        }
+        for (text, good) in [
+            ("20560101000000Z", true),
+            ("20560101000000.5Z", true),
+            ("20560101000000.123456789-0100", true),
+            ("20560101000000.1234567891Z", false),
+            ("20560101000000.50Z", false),
+            ("20560101000000.Z", false),
+            ("20560101000000,5Z", false),
+            ("20560101000000.5", false),
+            ("205601010000.5Z", false),
+        ] {
+            assert_eq!(is_generalized_in_request(text.as_bytes()), good, "{text}");
         }
     }
 }

@@ -49,7 +49,7 @@ fn hierarchy(uri: &str) -> Option<Vec<u8>> {
     let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
     user.bytes().all(is_user).then_some(())?;
     unescape(user, Part::Other)?;
-    parse_host(host)
+    parse_host(host, scheme)
 }
 
 /// The scheme, empty if there is none, and what follows.
@@ -66,10 +66,13 @@ fn split_scheme(uri: &str) -> Option<(&str, &str)> {
     Some(("", uri))
 }
 
-/// A name or an address with an optional port.
-fn parse_host(host: &str) -> Option<Vec<u8>> {
+/// A name or an address with an optional port. Databases have lists of those, so more than one colon
+/// is refused in the web's schemes only.
+fn parse_host(host: &str, scheme: &str) -> Option<Vec<u8>> {
     let Some((before, _)) = host.rsplit_once('[') else {
-        if let Some((_, port)) = host.split_once(':') {
+        let web = ["http", "https"].iter().any(|web| scheme.eq_ignore_ascii_case(web));
+        let port = if web { host.split_once(':') } else { host.rsplit_once(':') };
+        if let Some((_, port)) = port {
             is_port(port).then_some(())?;
         }
         return unescape(host, Part::Host);
@@ -154,6 +157,7 @@ mod tests {
             "http://a%25b/",
             "?x",
             "http://h/%41",
+            "mongodb://a:1,b:2/",
         ] {
             assert_eq!(check(good), Ok(()), "{good}");
         }
@@ -177,7 +181,8 @@ mod tests {
             "#%",
             "http://u%z@h/",
             "http://[fe80::1%25]/",
-            "http://a:1:2/",
+            "HTTP://a:1:2/",
+            "x://a:1:x/",
         ] {
             assert!(check(bad).is_err(), "{bad}");
         }
