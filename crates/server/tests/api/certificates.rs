@@ -1,11 +1,10 @@
 //! The kinds of certificates.k8s.io on a server: who asks, what is counted, versions and features.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+
+use windlass_server::server::Setup;
 
 use super::fixture::{TestServer, names, version};
 
@@ -273,15 +272,10 @@ async fn a_feature_that_is_off_hides_its_kind_and_loses_nothing() {
         ("ClusterTrustBundle", BUNDLES.to_owned(), "clustertrustbundles", bundle("a")),
         ("PodCertificateRequest", pod_requests("v1"), "podcertificaterequests", pod_request("a")),
     ] {
-        let on = Arc::new(AtomicBool::new(true));
-        let switch = on.clone();
-        let server = TestServer::with(move |setup| {
-            setup.features.set(feature, switch.load(Ordering::SeqCst)).unwrap();
-        })
-        .await;
+        let server = TestServer::start().await;
         let made = server.post(&path, &body).await.expect(201);
-        on.store(false, Ordering::SeqCst);
-        let server = server.restart().await;
+        let off = |setup: &mut Setup| setup.features.set(feature, false).unwrap();
+        let server = server.restart_with(off).await;
         server.get(&format!("{path}/a")).await.fails(404, "NotFound");
         server.post(&path, &body).await.fails(404, "NotFound");
         let listed = async |server: &TestServer| {
@@ -290,7 +284,6 @@ async fn a_feature_that_is_off_hides_its_kind_and_loses_nothing() {
             all.iter().any(|resource| resource["name"] == plural)
         };
         assert!(!listed(&server).await, "{plural} is listed");
-        on.store(true, Ordering::SeqCst);
         let server = server.restart().await;
         assert!(listed(&server).await, "{plural} is not listed");
         assert_eq!(server.get(&format!("{path}/a")).await.expect(200), made);

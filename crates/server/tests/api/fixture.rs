@@ -61,11 +61,16 @@ impl TestServer {
 
     /// The server again, on the same data, with the usual settings.
     pub async fn restart(self) -> TestServer {
+        self.restart_with(|_| {}).await
+    }
+
+    /// The server again, on the same data, with something changed.
+    pub async fn restart_with(self, change: impl FnOnce(&mut Setup)) -> TestServer {
         let TestServer { server, store, down, dir } = self;
         down.send_replace(true);
         store.close().await.unwrap();
         drop((server, store));
-        TestServer::on(dir, |_| {}).await
+        TestServer::on(dir, change).await
     }
 
     async fn on(dir: tempfile::TempDir, change: impl FnOnce(&mut Setup)) -> TestServer {
