@@ -5,12 +5,15 @@
 //! nothing away. `WINDLASS_PRINT_MATRIX=1` prints the table as the server has it.
 
 mod callers;
+mod certificates;
 mod requests;
 
 use std::fmt::Write as _;
 
 use callers::{Caller, World};
 use requests::Request;
+
+use crate::fixture::Answer;
 
 /// What came of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,11 +27,15 @@ enum Verdict {
 }
 
 impl Verdict {
-    fn of(code: u16) -> Option<Verdict> {
-        match code {
+    fn of(answer: &Answer) -> Option<Verdict> {
+        match answer.status.as_u16() {
             200 | 201 => Some(Verdict::Allowed),
             403 => Some(Verdict::Forbidden),
             401 => Some(Verdict::Unknown),
+            // Kubernetes tells this refusal as a broken rule.
+            422 if answer.fails(422, "Invalid").contains("is not permitted to \"sign\"") => {
+                Some(Verdict::Forbidden)
+            }
             _ => None,
         }
     }
@@ -68,7 +75,7 @@ async fn cell(world: &World, request: &Request, caller: &Caller, wrong: &mut Vec
     let about = format!("{} {} as {}", request.verb, request.what, caller.name);
     let answer = request.send(world, caller, true).await;
     let code = answer.status.as_u16();
-    let Some(verdict) = Verdict::of(code) else {
+    let Some(verdict) = Verdict::of(&answer) else {
         let body = String::from_utf8_lossy(&answer.body);
         wrong.push(format!("{about}: {code} {body}"));
         return '?';
@@ -80,7 +87,7 @@ async fn cell(world: &World, request: &Request, caller: &Caller, wrong: &mut Vec
     let really = request.send(world, caller, false).await;
     for refused in [answer, really] {
         let body = String::from_utf8_lossy(&refused.body).into_owned();
-        if Verdict::of(refused.status.as_u16()) != Some(verdict) {
+        if Verdict::of(&refused) != Some(verdict) {
             wrong.push(format!("{about}: a dry run is refused as {code}, but not {body}"));
         }
         if body.contains(callers::CANARY) || body.contains(callers::CANARY_BASE64) {

@@ -7,6 +7,7 @@ use http::Method;
 use serde_json::{Value, json};
 use windlass_server::chain::authn::token_file::TokenFile;
 
+use super::certificates;
 use crate::fixture::TestServer;
 
 /// Stands in objects that must not be given away.
@@ -47,6 +48,8 @@ impl World {
     pub async fn new() -> World {
         let file: String = USERS
             .iter()
+            .copied()
+            .chain(certificates::DECIDERS.iter().map(|(name, _, _)| (*name, "")))
             .map(|(name, groups)| format!("{name}-token,{name},{name}-uid,\"{groups}\"\n"))
             .collect();
         let file = Arc::new(
@@ -58,6 +61,7 @@ impl World {
         .await;
         objects(&server).await;
         grants(&server).await;
+        certificates::prepare(&server).await;
         let callers = callers(&server).await;
         World { server, callers }
     }
@@ -74,7 +78,7 @@ impl Caller {
     }
 }
 
-async fn make(server: &TestServer, path: &str, object: Value) -> Value {
+pub async fn make(server: &TestServer, path: &str, object: Value) -> Value {
     server.post(path, &object).await.expect(201)
 }
 
@@ -108,7 +112,8 @@ async fn objects(server: &TestServer) {
 /// A pod on a node; the one on node-1 uses what is called `used`.
 fn pod(name: &str, node: &str) -> Value {
     let volumes = if node == "node-1" {
-        json!([{"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}},
+        let certificate = json!({"signerName": "example.com/x", "keyType": "ECDSAP256", "credentialBundlePath": "b"});
+        json!([{"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}, {"podCertificate": certificate}]}},
             {"name": "s", "secret": {"secretName": "used"}}, {"name": "c", "configMap": {"name": "used"}}])
     } else {
         json!([])
@@ -152,7 +157,7 @@ async fn grants(server: &TestServer) {
     }
 }
 
-fn binding(user: &str, role: &str) -> Value {
+pub fn binding(user: &str, role: &str) -> Value {
     json!({
         "metadata": {"name": user},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
@@ -171,7 +176,7 @@ async fn callers(server: &TestServer) -> Vec<Caller> {
     let account = token(server, "team", json!({})).await;
     let foreign = token(server, "team", json!({"audiences": ["https://elsewhere.example"]})).await;
     let orphan = orphaned_token(server).await;
-    vec![
+    let mut all = vec![
         Caller { name: "anonymous", token: None, headers: &[] },
         by_token("wrong-token", "nonsense".into()),
         user("nobody"),
@@ -206,7 +211,9 @@ async fn callers(server: &TestServer) -> Vec<Caller> {
         },
         user("root"),
         user("master"),
-    ]
+    ];
+    all.extend(certificates::DECIDERS.iter().map(|(name, _, _)| user(name)));
+    all
 }
 
 async fn bootstrap_token(server: &TestServer, id: &str, more: &[(&str, &str)]) {

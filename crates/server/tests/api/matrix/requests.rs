@@ -14,7 +14,7 @@ pub struct Request {
     method: Method,
     path: String,
     media: Option<&'static str>,
-    body: Option<Value>,
+    pub body: Option<Value>,
 }
 
 impl Request {
@@ -53,12 +53,12 @@ impl Request {
 }
 
 /// Where a kind is, and which of its objects is asked for.
-struct Place {
-    collection: &'static str,
-    name: &'static str,
-    new: Value,
+pub struct Place {
+    pub collection: &'static str,
+    pub name: &'static str,
+    pub new: Value,
     /// How the table calls it.
-    shown: &'static str,
+    pub shown: &'static str,
 }
 
 /// All lines.
@@ -70,6 +70,7 @@ pub async fn all(world: &World) -> Vec<Request> {
     }
     all.extend(narrowed());
     all.extend(subresources(world).await);
+    all.extend(super::certificates::requests(world).await);
     all.extend(questions());
     all.extend(paths());
     all
@@ -148,11 +149,11 @@ fn places() -> Vec<Place> {
     ]
 }
 
-fn request(verb: &'static str, what: &str, method: Method, path: String) -> Request {
+pub fn request(verb: &'static str, what: &str, method: Method, path: String) -> Request {
     Request { verb, what: what.to_owned(), method, path, media: None, body: None }
 }
 
-fn collection(place: &Place) -> Vec<Request> {
+pub fn collection(place: &Place) -> Vec<Request> {
     let ask = |verb, method| request(verb, place.shown, method, place.collection.to_owned());
     let mut all = vec![
         ask("list", Method::GET),
@@ -165,7 +166,7 @@ fn collection(place: &Place) -> Vec<Request> {
     all
 }
 
-async fn object(world: &World, place: &Place) -> Vec<Request> {
+pub async fn object(world: &World, place: &Place) -> Vec<Request> {
     let path = format!("{}/{}", place.collection, place.name);
     let ask = |verb, method| request(verb, place.shown, method, path.clone());
     let current = world.server.get(&path).await.expect(200);
@@ -191,7 +192,7 @@ async fn object(world: &World, place: &Place) -> Vec<Request> {
     all
 }
 
-fn patches(path: &str, shown: &str, merge: &Value, json: &Value) -> Vec<Request> {
+pub fn patches(path: &str, shown: &str, merge: &Value, json: &Value) -> Vec<Request> {
     [
         ("patch-merge", "application/merge-patch+json", merge),
         ("patch-smp", "application/strategic-merge-patch+json", merge),
