@@ -113,7 +113,7 @@ async fn what_was_granted_before_a_restart_stays() {
 }
 
 #[tokio::test]
-async fn names_are_compared_and_no_patterns() {
+async fn cve_2026_39350_names_are_compared_and_no_patterns() {
     let server = TestServer::start().await;
     for name in ["a.b", "axb", "a.b.c"] {
         server.post(MAPS, &config_map(name)).await.expect(201);

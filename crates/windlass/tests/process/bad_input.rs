@@ -90,7 +90,7 @@ async fn flood(framing: &str, block: Bytes) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn silent_and_slow_connections() {
+async fn cve_2026_73500_silent_and_slow_connections() {
     const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
     const HEADER_LIMIT: Duration = Duration::from_secs(30);
     const SLACK: Duration = Duration::from_secs(4);
@@ -136,7 +136,7 @@ async fn silent_and_slow_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn path_tricks() {
+async fn cve_2022_3162_path_tricks() {
     let server = Windlass::start();
     let http = server.http();
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hidden"}});
@@ -173,7 +173,7 @@ async fn path_tricks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn broken_requests() {
+async fn cve_2022_23635_broken_requests() {
     let server = Windlass::start();
     let http = server.http();
     let long_target = format!("/api/v1/namespaces?labelSelector={}", "a".repeat(200 << 10));

@@ -26,7 +26,7 @@ struct Tokens {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_secret_is_ever_written_down() {
+async fn cve_2019_11250_no_secret_is_ever_written_down() {
     let mut needles = Needles::default();
     let tokens =
         Tokens { admin: needles.plant("admin token"), alice: needles.plant("alice token") };

@@ -104,7 +104,7 @@ fn what_is_no_object_is_refused() {
 }
 
 #[test]
-fn bombs_are_refused() {
+fn cve_2019_11253_bombs_are_refused() {
     let mut laughs = String::from("a: &a [x,x,x,x,x,x,x,x,x,x]\n");
     for (from, to) in "abcdefgh".chars().zip("bcdefghi".chars()) {
         let row = vec![format!("*{from}"); 10].join(",");
