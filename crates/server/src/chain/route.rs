@@ -68,6 +68,9 @@ pub async fn route(
         }
         path.namespace.clear();
     }
+    if path.watch_path {
+        check_watch_path(&path, &parts.method)?;
+    }
     let call =
         Call { server, kind, served, path: &path, query, headers: &parts.headers, user, now };
     check_path(&call)?;
@@ -77,6 +80,17 @@ pub async fn route(
 /// Whether a path is that of a namespace itself.
 fn is_namespace(kind: &Kind, path: &ResourcePath) -> bool {
     kind.plural == namespaces::KIND.plural && path.group.is_empty() && path.name == path.namespace
+}
+
+/// The old paths are authorized as watches, whatever the method, so they can be nothing else.
+fn check_watch_path(path: &ResourcePath, method: &Method) -> Result<(), Error> {
+    if !path.subresource.is_empty() {
+        return Err(Error::NoSuchResource);
+    }
+    match *method {
+        Method::GET | Method::HEAD => Ok(()),
+        _ => Err(Error::MethodNotAllowed),
+    }
 }
 
 async fn verb(
