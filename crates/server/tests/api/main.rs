@@ -10,6 +10,7 @@ mod bad_input;
 mod conformance;
 mod create_rights;
 mod crud;
+mod cves;
 mod deletion;
 mod events;
 mod failing_checks;

@@ -9,6 +9,7 @@
 mod audit;
 mod bad_input;
 mod canary;
+mod cves;
 mod faults;
 mod http;
 mod kill;
