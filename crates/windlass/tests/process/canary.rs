@@ -1,5 +1,5 @@
-//! Secrets go in everywhere, and come out nowhere: not in the log at its most talkative, not in
-//! metrics, not in the answers to requests that fail.
+//! Secrets go in everywhere, and come out nowhere: not in the log at its most talkative, not in the
+//! audit log, not in metrics, not in the answers to requests that fail.
 //!
 //! Every secret that is sent is a canary: a random text that nothing else can contain. Afterwards all
 //! that the server has written is searched for them.
@@ -65,13 +65,14 @@ fn start(tokens: &Tokens) -> Windlass {
     fs::write(place.path().join("tokens.csv"), file).unwrap();
     let mut command = place.again();
     command.args(["--log-level", "trace"]);
+    command.arg("--audit-log-path").arg(place.path().join("audit.log"));
     place.launch(command).unwrap_or_else(|place| panic!("it does not start:\n{}", place.log()))
 }
 
 /// The files that the server writes for people to read. Each must have something in it that shows
 /// that it was on.
 fn written(place: &Place) -> Vec<(&'static str, String)> {
-    let files = [("server.log", "TRACE")];
+    let files = [("server.log", "TRACE"), ("audit.log", "ResponseComplete")];
     files
         .into_iter()
         .map(|(name, sign)| {

@@ -8,21 +8,10 @@ use windlass_pki::CertificateDer;
 use super::*;
 use crate::authentication::with_signer;
 use crate::fixture::{Answer, ISSUER};
+use crate::mutations::Random;
 
-/// A small generator, so that a failure comes again.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound
-    }
-
-    fn bytes(&mut self, length: usize) -> Vec<u8> {
-        (0..length).map(|_| self.below(256) as u8).collect()
-    }
+fn noise(random: &mut Random, length: usize) -> Vec<u8> {
+    (0..length).map(|_| random.below(256) as u8).collect()
 }
 
 /// Every route that the server says it has, and some that it has not.
@@ -197,7 +186,7 @@ async fn cve_2022_24726_headers_and_certificates_of_any_bytes() {
     ];
     for round in 0..2_000 {
         let length = random.below(200);
-        let mut value = random.bytes(length);
+        let mut value = noise(&mut random, length);
         // What HTTP itself does not let through.
         value.retain(|byte| *byte >= b' ' && *byte != 0x7f);
         let prefix: &[u8] = match random.below(3) {
@@ -211,7 +200,7 @@ async fn cve_2022_24726_headers_and_certificates_of_any_bytes() {
             asked = asked.header_value(names[random.below(names.len())], value.clone());
         }
         let length = random.below(600);
-        let garbage = random.bytes(length);
+        let garbage = noise(&mut random, length);
         if random.below(2) == 0 {
             asked = asked.presenting(&[CertificateDer::from(garbage)]);
         }
