@@ -17,13 +17,12 @@ use crate::watch::WatchStream;
 pub type Incoming = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Reads a request body of at most [`limits::BODY`] bytes. A longer one is refused without being
-/// read.
+/// kept.
 pub async fn read(body: Incoming) -> Result<Bytes, Error> {
     let too_large =
         || Error::TooLarge(format!("Request entity too large: limit is {}", limits::BODY));
     let mut body = body;
     if body.size_hint().lower() > limits::BODY as u64 {
-        drain(body);
         return Err(too_large());
     }
     let mut whole = BytesMut::new();
@@ -32,7 +31,6 @@ pub async fn read(body: Incoming) -> Result<Bytes, Error> {
         let frame = frame.map_err(|e| Error::BadRequest(format!("the body ended early: {e}")))?;
         let Ok(data) = frame.into_data() else { continue };
         if whole.len() + only.as_ref().map_or(0, Bytes::len) + data.len() > limits::BODY {
-            drain(body);
             return Err(too_large());
         }
         match only.take() {
@@ -47,12 +45,54 @@ pub async fn read(body: Incoming) -> Result<Bytes, Error> {
     Ok(only.unwrap_or_else(|| whole.freeze()))
 }
 
-/// Reads on for a moment and forgets what it reads: a connection that is closed while the client
-/// still sends is reset, and the reset would overtake the answer.
-fn drain(mut body: Incoming) {
-    tokio::spawn(tokio::time::timeout(limits::DRAIN, async move {
-        while let Some(Ok(_)) = body.frame().await {}
-    }));
+/// A body from the network. One that is dropped before its end is read on for a moment, and what is
+/// read is forgotten.
+///
+/// Over HTTP/1 a connection that is closed while the client still sends is reset, and the reset would
+/// overtake the answer. Over HTTP/2 the stream is reset; such resets are counted, and when there are
+/// too many the whole connection is closed, with the watches on it.
+pub struct Received(Option<hyper::body::Incoming>);
+
+impl Received {
+    /// All of `body` is still to come.
+    pub fn new(body: hyper::body::Incoming) -> Received {
+        Received(Some(body))
+    }
+}
+
+impl HttpBody for Received {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let Some(body) = &mut self.0 else { return Poll::Ready(None) };
+        let next = Pin::new(body).poll_frame(cx);
+        if matches!(next, Poll::Ready(None | Some(Err(_)))) {
+            self.0 = None;
+        }
+        next
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.as_ref().is_none_or(HttpBody::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.as_ref().map_or(SizeHint::with_exact(0), HttpBody::size_hint)
+    }
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        let Some(mut body) = self.0.take().filter(|body| !body.is_end_stream()) else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(tokio::time::timeout(limits::DRAIN, async move {
+            while let Some(Ok(_)) = body.frame().await {}
+        }));
+    }
 }
 
 /// The body of an answer.

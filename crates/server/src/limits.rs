@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Kubernetes' own limit on a request body (`--max-request-bytes` of etcd plus room).
 pub const BODY: usize = 3 * 1024 * 1024;
 
-/// How long a body that is refused for its size is still read, so that the client gets to see why;
+/// How long a body that nobody wants is still read, so that the client gets to see why;
 /// and how long a server that goes down leaves its last answers to get through.
 pub const DRAIN: Duration = Duration::from_secs(1);
 

@@ -21,7 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
-use crate::body::Body;
+use crate::body::{Body, Received};
 use crate::peer::Peer;
 use crate::server::Server;
 use crate::{chain, limits};
@@ -110,7 +110,8 @@ async fn connection(
         asking.store(true, Ordering::Relaxed);
         let (server, peer, open) = (server.clone(), peer.clone(), open.upgrade());
         async move {
-            let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
+            let request =
+                request.map(|body| Received::new(body).map_err(Into::into).boxed_unsync());
             let response = chain::handle(&server, &peer, request).await;
             Ok::<_, Infallible>(response.map(|body| Answer::new(body, open)))
         }

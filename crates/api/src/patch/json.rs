@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_operations_is_limited() {
+    fn cve_2019_1002100_the_number_of_operations_is_limited() {
         let operation = j!({"op": "test", "path": "/a", "value": null});
         assert!(run(j!({}), Value::Array(vec![operation.clone(); 10_000])).is_ok());
         let error = run(j!({}), Value::Array(vec![operation; 10_001])).unwrap_err();
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_cannot_blow_up_the_object() {
+    fn cve_2019_1002100_copies_cannot_blow_up_the_object() {
         let mut patch = vec![j!({"op": "add", "path": "/a", "value": ["x".repeat(1000)]})];
         patch.extend((0..40).map(|_| j!({"op": "copy", "from": "/a", "path": "/a/-"})));
         let error = run(j!({}), Value::Array(patch)).unwrap_err();

@@ -4,6 +4,9 @@
 //! none does, a credential that was shown and does not hold is a 401, never "nobody"; and a
 //! check that cannot be made ends the request.
 
+// Every case is decided: one that nobody thought of must not slip through (CVE-2026-30836).
+#![deny(clippy::wildcard_enum_match_arm)]
+
 pub mod bootstrap;
 pub mod client_cert;
 pub mod front_proxy;

@@ -3,6 +3,9 @@
 //! The authorizers are asked in order: the group that may do everything, then the node authorizer,
 //! then RBAC. The first that has an opinion decides; none of them having one is a no, and so is an error.
 
+// Every case is decided: one that nobody thought of must not slip through (CVE-2026-30836).
+#![deny(clippy::wildcard_enum_match_arm)]
+
 pub mod attributes;
 pub mod node;
 pub mod rbac;
@@ -78,7 +81,7 @@ impl Authorizer {
         };
         match node {
             Decision::NoOpinion(why) => reasons.push(why),
-            decided => return decided,
+            decided @ (Decision::Allow(_) | Decision::Deny(_)) => return decided,
         }
         let rbac = match self.faults.at(Check::Rbac) {
             Ok(()) => self.rbac.decide(asked),
@@ -86,7 +89,7 @@ impl Authorizer {
         };
         match rbac {
             Decision::NoOpinion(why) => reasons.push(why),
-            decided => return decided,
+            decided @ (Decision::Allow(_) | Decision::Deny(_)) => return decided,
         }
         reasons.retain(|why| !why.is_empty());
         Decision::NoOpinion(reasons.join("\n"))

@@ -4,6 +4,9 @@
 //! decided as in Kubernetes: first by the constrained modes, which also look at what is asked, then by
 //! the right `impersonate` alone. After this stage the headers mean nothing.
 
+// Every case is decided: one that nobody thought of must not slip through (CVE-2026-30836).
+#![deny(clippy::wildcard_enum_match_arm)]
+
 mod extra;
 mod headers;
 mod modes;

@@ -13,7 +13,8 @@ use crate::body::{self, Body, Incoming};
 use crate::error::Error;
 use crate::metrics::RequestFacts;
 use crate::object::Object;
-use crate::registry::kind::{Action, Review, Scope};
+use crate::registry::kind::{Action, Kind, Review, Scope};
+use crate::registry::namespaces;
 use crate::request::info::{Info, ResourcePath};
 use crate::request::negotiate::{self, Format, MetaVersion, Output, View, Views};
 use crate::request::options::ListOptions;
@@ -60,12 +61,36 @@ pub async fn route(
         path.name.clear();
     }
     if kind.scope == Scope::Cluster {
+        // For authorization `/namespaces/x` is in the namespace x. Nothing else of the cluster is in
+        // one: a right in a namespace must not reach beyond it.
+        if !path.namespace.is_empty() && !is_namespace(kind, &path) {
+            return Err(Error::NoSuchResource);
+        }
         path.namespace.clear();
+    }
+    if path.watch_path {
+        check_watch_path(&path, &parts.method)?;
     }
     let call =
         Call { server, kind, served, path: &path, query, headers: &parts.headers, user, now };
     check_path(&call)?;
     verb(&call, info.verb, &parts.method, body).await
+}
+
+/// Whether a path is that of a namespace itself.
+fn is_namespace(kind: &Kind, path: &ResourcePath) -> bool {
+    kind.plural == namespaces::KIND.plural && path.group.is_empty() && path.name == path.namespace
+}
+
+/// The old paths are authorized as watches, whatever the method, so they can be nothing else.
+fn check_watch_path(path: &ResourcePath, method: &Method) -> Result<(), Error> {
+    if !path.subresource.is_empty() {
+        return Err(Error::NoSuchResource);
+    }
+    match *method {
+        Method::GET | Method::HEAD => Ok(()),
+        _ => Err(Error::MethodNotAllowed),
+    }
 }
 
 async fn verb(

@@ -40,7 +40,7 @@ pub struct ResourcePath {
     pub name: String,
     /// Whether the path has more parts than a resource can have.
     pub surplus: bool,
-    /// A deprecated `/watch/` path: a watch, whatever the query says.
+    /// A deprecated `/watch/` path: a watch, whatever the method and the query say.
     pub watch_path: bool,
 }
 
@@ -64,8 +64,11 @@ impl Info {
             return Ok(Info { verb: plain_verb(method), target: Target::Path, path });
         };
         // A named object is got, whatever the query says; only the old paths watch one.
-        let watch = resource.watch_path || (watch && resource.name.is_empty());
-        let verb = verb(method, watch, resource.name.is_empty());
+        let watch = watch && resource.name.is_empty();
+        let verb = match resource.watch_path {
+            true => "watch",
+            false => verb(method, watch, resource.name.is_empty()),
+        };
         if matches!(verb, "list" | "watch" | "deletecollection")
             && resource.name.is_empty()
             && let Some(name) = name_selected
@@ -181,6 +184,7 @@ mod tests {
             (Method::PUT, "/api/v1/namespaces/n/finalize", "update", "|v1|n|namespaces|n|finalize"),
             (Method::DELETE, "/apis/g/v1/things", "deletecollection", "g|v1||things||"),
             (Method::GET, "/api/v1/watch/pods", "watch", "|v1||pods||"),
+            (Method::POST, "/api/v1/watch/namespaces/n/pods", "watch", "|v1|n|pods||"),
             (Method::GET, "/apis/g/v1/things/a%3Ab", "get", "g|v1||things|a:b|"),
             (Method::GET, "/apis/g/v1", "get", "path /apis/g/v1"),
             (Method::GET, "/healthz", "get", "path /healthz"),

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use crate::fixture::{Answer, MAPS, TestServer, config_map};
 
-const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
-const GROUP: &str = "rbac.authorization.k8s.io";
+pub const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+pub const GROUP: &str = "rbac.authorization.k8s.io";
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1";
 
 async fn as_user(
@@ -28,7 +28,7 @@ async fn post(server: &TestServer, user: &str, path: &str, body: &Value) -> Answ
     as_user(server, user, Method::POST, path, body).await
 }
 
-fn rule(verbs: &[&str], group: &str, resources: &[&str], names: &[&str]) -> Value {
+pub fn rule(verbs: &[&str], group: &str, resources: &[&str], names: &[&str]) -> Value {
     let mut rule = json!({"verbs": verbs, "apiGroups": [group], "resources": resources});
     if !names.is_empty() {
         rule["resourceNames"] = json!(names);
@@ -36,11 +36,11 @@ fn rule(verbs: &[&str], group: &str, resources: &[&str], names: &[&str]) -> Valu
     rule
 }
 
-fn role(name: &str, rules: &[Value]) -> Value {
+pub fn role(name: &str, rules: &[Value]) -> Value {
     json!({"metadata": {"name": name}, "rules": rules})
 }
 
-fn binding(name: &str, kind: &str, role: &str, user: &str) -> Value {
+pub fn binding(name: &str, kind: &str, role: &str, user: &str) -> Value {
     json!({
         "metadata": {"name": name},
         "roleRef": {"apiGroup": GROUP, "kind": kind, "name": role},
@@ -49,7 +49,7 @@ fn binding(name: &str, kind: &str, role: &str, user: &str) -> Value {
 }
 
 /// Gives `user` the rules everywhere, under the name `name`.
-async fn grant(server: &TestServer, name: &str, user: &str, rules: &[Value]) {
+pub async fn grant(server: &TestServer, name: &str, user: &str, rules: &[Value]) {
     server.post(&format!("{RBAC}/clusterroles"), &role(name, rules)).await.expect(201);
     let bound = binding(name, "ClusterRole", name, user);
     server.post(&format!("{RBAC}/clusterrolebindings"), &bound).await.expect(201);
@@ -113,7 +113,7 @@ async fn what_was_granted_before_a_restart_stays() {
 }
 
 #[tokio::test]
-async fn names_are_compared_and_no_patterns() {
+async fn cve_2026_39350_names_are_compared_and_no_patterns() {
     let server = TestServer::start().await;
     for name in ["a.b", "axb", "a.b.c"] {
         server.post(MAPS, &config_map(name)).await.expect(201);

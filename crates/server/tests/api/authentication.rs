@@ -18,6 +18,8 @@ use windlass_pki::{
 };
 use windlass_server::server::Clock;
 
+pub use accounts::with_signer;
+
 use super::fixture::{Answer, Asked, MAPS, TestServer, config_map};
 
 const WHO_AM_I: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";

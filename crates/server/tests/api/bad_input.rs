@@ -151,7 +151,7 @@ async fn a_body_that_breaks_off() {
 }
 
 #[tokio::test]
-async fn nesting_without_end() {
+async fn cve_2019_11254_nesting_without_end() {
     let server = TestServer::start().await;
     let deep =
         |open: &str, close: &str| format!("{}1{}", open.repeat(10_000), close.repeat(10_000));
@@ -174,7 +174,7 @@ async fn nesting_without_end() {
 }
 
 #[tokio::test]
-async fn yaml_aliases_that_multiply() {
+async fn cve_2019_11253_yaml_aliases_that_multiply() {
     let server = TestServer::start().await;
     let mut laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for i in 1..12 {
@@ -190,7 +190,7 @@ async fn yaml_aliases_that_multiply() {
 }
 
 #[tokio::test]
-async fn paths_that_lead_astray() {
+async fn cve_2022_3162_paths_that_lead_astray() {
     let server = TestServer::start().await;
     server
         .post(SECRETS, &json!({"metadata": {"name": "s"}, "stringData": {"k": "hidden"}}))
@@ -280,7 +280,7 @@ async fn headers_that_mean_nothing() {
 
 /// An answer about a secret that is wrong must not repeat what is secret about it.
 #[tokio::test]
-async fn failures_do_not_repeat_secrets() {
+async fn cve_2020_8565_failures_do_not_repeat_secrets() {
     let server = TestServer::start().await;
     let path = format!("{SECRETS}/s");
     let made =

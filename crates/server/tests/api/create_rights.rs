@@ -10,7 +10,7 @@ use windlass_server::faults::{Check, Faults};
 use super::fixture::{MAPS, TestServer};
 
 #[tokio::test]
-async fn the_right_to_update_is_not_the_right_to_create() {
+async fn cve_2026_33343_the_right_to_update_is_not_the_right_to_create() {
     let armed = Arc::new(AtomicI32::new(-1));
     let count = armed.clone();
     // Lets so many decisions of RBAC pass, and fails afterwards; never below zero.

@@ -11,6 +11,7 @@ mod certificates;
 mod conformance;
 mod create_rights;
 mod crud;
+mod cves;
 mod deletion;
 mod events;
 mod failing_checks;

@@ -284,10 +284,10 @@ fn replace_one(at: &mut Value, with: &Value, random: &mut Random) {
 }
 
 /// A small generator, so that a failure comes again.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn below(&mut self, bound: usize) -> usize {
+    pub fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -197,7 +197,7 @@ async fn patches_that_cannot_be() {
 
 /// Each step doubles a value: 2^40 bytes, were it carried out.
 #[tokio::test]
-async fn a_patch_that_would_grow_without_end_is_refused() {
+async fn cve_2019_1002100_a_patch_that_would_grow_without_end_is_refused() {
     let server = TestServer::start().await;
     let made = server.post(MAPS, &config_map("a")).await.expect(201);
     let mut steps = vec![json!({"op": "add", "path": "/data/l", "value": ["x".repeat(1024)]})];

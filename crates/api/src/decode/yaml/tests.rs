@@ -104,7 +104,7 @@ fn what_is_no_object_is_refused() {
 }
 
 #[test]
-fn bombs_are_refused() {
+fn cve_2019_11253_bombs_are_refused() {
     let mut laughs = String::from("a: &a [x,x,x,x,x,x,x,x,x,x]\n");
     for (from, to) in "abcdefgh".chars().zip("bcdefghi".chars()) {
         let row = vec![format!("*{from}"); 10].join(",");
@@ -288,5 +288,36 @@ fn no_block_begins_with_a_tab() {
     for text in ["\tx\ny", "\n\tx", "\t\n"] {
         let written = to_yaml(&json!({"a": [text], "b": "x\ny"}));
         assert!(!written.contains('|'), "{written}");
+    }
+}
+
+/// Texts that are hard to read, at two lengths: twice the text must not take much more than twice the
+/// time. The shortest of several runs counts, as others use the machine too.
+#[test]
+fn cve_2019_11254_time_grows_with_length() {
+    type Shape = fn(usize) -> String;
+    let shapes: [(&str, Shape); 8] = [
+        ("one long key", |n| "a".repeat(n)),
+        ("keys", |n| (0..n / 8).map(|i| format!("k{i:05}:\n")).collect()),
+        ("entries", |n| format!("a: [{}]", "x,".repeat(n / 2))),
+        ("quotes", |n| format!("a: \"{}\"", "\\\"".repeat(n / 2))),
+        ("lines of a text", |n| format!("a: |\n{}", "  x\n".repeat(n / 4))),
+        ("blank lines", |n| format!("a:{}b", "\n".repeat(n))),
+        ("colons", |n| ": ".repeat(n / 2)),
+        ("braces", |n| format!("a: {}", "{x: {x: 1}}, ".repeat(n / 13))),
+    ];
+    let time = |text: &str| {
+        let runs = (0..5).map(|_| {
+            let started = std::time::Instant::now();
+            let _ = yaml(text.as_bytes());
+            started.elapsed()
+        });
+        runs.min().unwrap_or_default()
+    };
+    for (what, shape) in shapes {
+        let (once, four) = (time(&shape(1 << 15)), time(&shape(1 << 17)));
+        // Four times the text: sixteen times the time would be quadratic.
+        let bound = once * 9 + std::time::Duration::from_millis(5);
+        assert!(four < bound, "{what}: {once:?}, then {four:?}");
     }
 }

@@ -20,7 +20,7 @@ pub fn admit(call: &Call<'_>, operation: Operation<'_>, object: &Value) -> Resul
             Err(Error::Forbidden(call.subject(&call.path.name), why))
         }
         Operation::Create if call.kind.scope == Scope::Namespaced => check_namespace(call, object),
-        _ => Ok(()),
+        Operation::Create | Operation::Update(_) | Operation::Delete => Ok(()),
     }
 }
 

@@ -26,7 +26,7 @@ async fn pod(server: &TestServer, name: &str, account: &str, node: &str) -> Valu
 }
 
 /// A server whose signing key the test has as well.
-async fn with_signer() -> (TestServer, TokenSigner) {
+pub async fn with_signer() -> (TestServer, TokenSigner) {
     let key = PrivateKey::generate().unwrap();
     let pem = key.to_pem().unwrap();
     let again = PrivateKey::from_pem(pem.as_bytes()).unwrap();

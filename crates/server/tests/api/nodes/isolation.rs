@@ -79,7 +79,7 @@ async fn each_node_gets_its_own() {
 }
 
 #[tokio::test]
-async fn lists_watches_and_gets_agree() {
+async fn cve_2026_73499_lists_watches_and_gets_of_nodes_agree() {
     let server = two_nodes().await;
     for (node, other) in [("node-1", "node-2"), ("node-2", "node-1")] {
         let caller = As(&server, node);

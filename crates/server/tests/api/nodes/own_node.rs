@@ -174,7 +174,7 @@ fn bare(mut object: Value) -> Value {
 }
 
 #[tokio::test]
-async fn only_listed_fields_change_by_any_way_to_write() {
+async fn cve_2025_5187_only_listed_fields_change_by_any_way_to_write() {
     let server = generous().await;
     let node = As(&server, "node-1");
     let status = format!("{NODE_1}/status");
@@ -248,7 +248,7 @@ async fn renew(server: &TestServer) -> Value {
 
 /// Ways to write that say what goes, not what is to be there.
 #[tokio::test]
-async fn directives_and_apply_do_not_get_around_it() {
+async fn cve_2025_5187_directives_and_apply_do_not_get_around_it() {
     let server = generous().await;
     let node = As(&server, "node-1");
     let stored = server.post("/api/v1/nodes", &rich()).await.expect(201);

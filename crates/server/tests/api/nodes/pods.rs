@@ -23,7 +23,7 @@ async fn with_node() -> (TestServer, String) {
 
 /// Each rule on mirror pods, by every way to make a pod: none leaves one behind.
 #[tokio::test]
-async fn each_rule_on_mirrors_holds_however_they_are_made() {
+async fn cve_2025_4563_each_rule_on_mirrors_holds_however_they_are_made() {
     let (server, uid) = with_node().await;
     let node = As(&server, "node-1");
     let volume = |source: Value| json!([{"name": "v", "projected": {"sources": [source]}}]);
@@ -111,7 +111,7 @@ async fn pods_are_not_changed_by_their_node() {
 
 /// Labels, claims on devices and other nodes' pods, by every way to write a status.
 #[tokio::test]
-async fn each_rule_on_reports_holds_however_they_are_sent() {
+async fn cve_2025_4563_each_rule_on_reports_holds_however_they_are_sent() {
     let (server, _) = with_node().await;
     let node = As(&server, "node-1");
     for (name, on) in [("mine", "node-1"), ("theirs", "node-2"), ("free", "")] {

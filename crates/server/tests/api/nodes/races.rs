@@ -14,7 +14,7 @@ fn taint(key: &str) -> Value {
 /// An administrator moves taints and owners to and fro while the node sends whole objects that fit one of
 /// the states. Whatever the node's writes did, they never changed a taint or an owner.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_never_changes_taints_in_a_race() {
+async fn cve_2021_25735_a_node_never_changes_taints_in_a_race() {
     let server = Arc::new(generous().await);
     let mut first = node("node-1");
     first["spec"] = json!({"taints": taint("a")});
@@ -88,7 +88,7 @@ async fn a_node_never_changes_taints_in_a_race() {
 
 /// The node sends what it would like to be old, too: only what is stored counts.
 #[tokio::test]
-async fn what_is_stored_is_old_and_not_what_the_request_says() {
+async fn cve_2021_25735_what_is_stored_is_old_and_not_what_the_request_says() {
     let server = generous().await;
     let node = As(&server, "node-1");
     let mut first = super::node("node-1");

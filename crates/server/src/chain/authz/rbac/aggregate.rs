@@ -75,7 +75,7 @@ fn is_expression(value: &Value) -> bool {
     let values = match &value["values"] {
         Value::Null => true,
         Value::Array(values) => values.iter().all(Value::is_string),
-        _ => false,
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => false,
     };
     value["key"].is_string() && value["operator"].is_string() && values
 }

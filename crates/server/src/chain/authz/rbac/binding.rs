@@ -104,10 +104,8 @@ impl Subject {
             "User" => Some(Subject::User(name.into())),
             "Group" => Some(Subject::Group(name.into())),
             "ServiceAccount" => {
-                let given = match &subject["namespace"] {
-                    Value::Null => "",
-                    other => other.as_str()?,
-                };
+                let given = &subject["namespace"];
+                let given = if given.is_null() { "" } else { given.as_str()? };
                 let namespace = if given.is_empty() { namespace } else { given };
                 let user = format!("system:serviceaccount:{namespace}:{name}").into();
                 let account = Subject::ServiceAccount {

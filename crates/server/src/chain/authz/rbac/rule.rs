@@ -119,6 +119,6 @@ fn texts(list: &Value) -> Option<Vec<String>> {
     match list {
         Value::Null => Some(Vec::new()),
         Value::Array(list) => list.iter().map(|v| v.as_str().map(str::to_owned)).collect(),
-        _ => None,
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => None,
     }
 }

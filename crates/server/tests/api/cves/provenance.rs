@@ -1,0 +1,170 @@
+//! Whatever somebody makes in a namespace of theirs, it gives them nothing outside it: it is the place
+//! of an object that counts, and not what it is called or says of itself.
+
+use super::*;
+use crate::access::GROUP;
+
+const TEAM: &str = "/api/v1/namespaces/team";
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1";
+
+/// Everything that `user` may do, as the server sees it.
+async fn rights(server: &TestServer, user: &str) -> Vec<Value> {
+    let mut all = Vec::new();
+    for namespace in ["team", "other", "kube-system", "kube-public", "default"] {
+        let review = json!({"spec": {"namespace": namespace}});
+        let path = format!("{REVIEWS}/selfsubjectrulesreviews");
+        let asked = of(server, user, Method::POST, &path).json(&review);
+        let groups = http::HeaderValue::from_static("system:authenticated");
+        let told = asked.header_value("impersonate-group", groups).send().await.expect(201);
+        all.push(told["status"].clone());
+    }
+    all
+}
+
+/// `user` is the administrator of the namespace `team`.
+async fn with_owner(user: &str) -> TestServer {
+    let server = with_namespaces(&["team", "other"]).await;
+    let bound = binding("owner", "ClusterRole", "admin", user);
+    let path = format!("{RBAC}/namespaces/team/rolebindings");
+    server.post(&path, &bound).await.expect(201);
+    server
+}
+
+#[tokio::test]
+async fn ghsa_8rvj_mm4h_c258_objects_of_ones_own_give_no_rights() {
+    let server = with_owner("owner").await;
+    let before = rights(&server, "owner").await;
+    let namespace = server.get("/api/v1/namespaces/other").await.expect(200);
+    let owner = json!([{"apiVersion": "v1", "kind": "Namespace", "name": "other", "controller": true,
+        "blockOwnerDeletion": true, "uid": namespace["metadata"]["uid"]}]);
+    let marks = json!({
+        "rbac.authorization.kubernetes.io/autoupdate": "true",
+        "kubernetes.io/bootstrapping": "rbac-defaults",
+        "rbac.authorization.k8s.io/aggregate-to-admin": "true",
+        "kubernetes.io/metadata.name": "kube-system",
+    });
+    let metadata = |name: &str, annotations: &Value| json!({"name": name, "ownerReferences": owner, "labels": marks, "annotations": annotations});
+    let token = |account: &str| {
+        json!({"kubernetes.io/service-account.name": account,
+            "kubernetes.io/service-account.uid": "u", "kubernetes.io/service-account.namespace": "kube-system"})
+    };
+    let own = |name: &str| json!({"metadata": metadata(name, &marks)});
+    let mut bootstrap = own("bootstrap-token-abcdef");
+    bootstrap["type"] = json!("bootstrap.kubernetes.io/token");
+    bootstrap["stringData"] = json!({
+        "token-id": "abcdef", "token-secret": "0123456789abcdef",
+        "usage-bootstrap-authentication": "true", "auth-extra-groups": "system:bootstrappers:x",
+    });
+    let mut credential =
+        json!({"metadata": metadata("credential", &token("namespace-controller"))});
+    credential["type"] = json!("kubernetes.io/service-account-token");
+    let mut authentication = own("extension-apiserver-authentication");
+    authentication["data"] = json!({"requestheader-allowed-names": "[]",
+        "requestheader-username-headers": "[\"X-Remote-User\"]", "client-ca-file": "-"});
+    let mut pod = crate::fixture::pod("kube-apiserver-node-1");
+    pod["metadata"] = metadata("kube-apiserver-node-1", &marks);
+    for (kind, object) in [
+        ("secrets", &bootstrap),
+        ("secrets", &credential),
+        ("configmaps", &authentication),
+        ("configmaps", &own("kube-root-ca.crt")),
+        ("configmaps", &own("cluster-info")),
+        ("serviceaccounts", &own("system:masters")),
+        ("serviceaccounts", &own("generic-garbage-collector")),
+        ("pods", &pod),
+    ] {
+        let asked = of(&server, "owner", Method::POST, &format!("{TEAM}/{kind}")).json(object);
+        let answer = asked.send().await;
+        // Whether it may be made at all is for the kind's rules to say; most may.
+        assert!(matches!(answer.status.as_u16(), 201 | 403 | 422), "{kind}: {}", answer.json());
+    }
+    assert_eq!(rights(&server, "owner").await, before);
+    let made = server.get(&format!("{TEAM}/secrets/credential")).await;
+    assert!(made.json()["data"]["token"].is_null(), "{}", made.json());
+    for (name, value) in [("authorization", "Bearer abcdef.0123456789abcdef")] {
+        let answer = server.ask(Method::GET, "/api").header(name, value).send().await;
+        answer.fails(401, "Unauthorized");
+    }
+    let asked = server.ask(Method::GET, "/metrics").anonymous();
+    let asked = asked.header("x-remote-user", "admin").header("x-remote-group", "system:masters");
+    asked.send().await.fails(403, "Forbidden");
+}
+
+/// Accounts that are called as the server's own controllers are, but live elsewhere.
+#[tokio::test]
+async fn ghsa_8rvj_mm4h_c258_a_name_of_a_controller_is_not_its_rights() {
+    let server = with_owner("owner").await;
+    let plain = rights(&server, "system:serviceaccount:team:plain").await;
+    let mut names = std::collections::BTreeSet::from(["default".to_owned()]);
+    for path in ["clusterrolebindings", "namespaces/kube-system/rolebindings"] {
+        let list = server.get(&format!("{RBAC}/{path}")).await.expect(200);
+        for bound in list["items"].as_array().unwrap() {
+            for subject in bound["subjects"].as_array().into_iter().flatten() {
+                names.insert(subject["name"].as_str().unwrap().to_owned());
+            }
+        }
+    }
+    assert!(names.contains("namespace-controller") && names.len() > 10, "{names:?}");
+    for name in &names {
+        let user = format!("system:serviceaccount:team:{name}");
+        assert_eq!(rights(&server, &user).await, plain, "{name}");
+        let user = format!("system:serviceaccount:kube-system:team:{name}");
+        assert_eq!(rights(&server, &user).await, plain, "{name}");
+    }
+    // With a real token, too.
+    let account = json!({"metadata": {"name": "namespace-controller"}});
+    let accounts = format!("{TEAM}/serviceaccounts");
+    of(&server, "owner", Method::POST, &accounts).json(&account).send().await.expect(201);
+    let path = format!("{accounts}/namespace-controller/token");
+    let asked = of(&server, "owner", Method::POST, &path).json(&json!({"spec": {}}));
+    let token = asked.send().await.expect(201)["status"]["token"].as_str().unwrap().to_owned();
+    for path in ["/api/v1/secrets", "/api/v1/namespaces", "/api/v1/namespaces/other/secrets"] {
+        let asked = server.ask(Method::GET, path);
+        let asked = asked.header("authorization", &format!("Bearer {token}"));
+        asked.send().await.fails(403, "Forbidden");
+    }
+}
+
+/// Roles and bindings that a namespace's administrator may write, and what they must not come to.
+#[tokio::test]
+async fn ghsa_8rvj_mm4h_c258_roles_of_ones_own_reach_no_further() {
+    let server = with_owner("owner").await;
+    let (roles, bindings) =
+        (format!("{RBAC}/namespaces/team/roles"), format!("{RBAC}/namespaces/team/rolebindings"));
+    let post = |path: String, body: Value| {
+        let asked = of(&server, "owner", Method::POST, &path).json(&body);
+        asked.send()
+    };
+    for (path, body) in [
+        (roles.clone(), role("all", &[everything()])),
+        (roles.clone(), role("nodes", &[rule(&["get"], "", &["nodes"], &[])])),
+        (bindings.clone(), binding("all", "ClusterRole", "cluster-admin", "owner")),
+        (bindings.clone(), binding("node", "ClusterRole", "system:node", "owner")),
+        (format!("{RBAC}/clusterroles"), role("mine", &[])),
+        (format!("{RBAC}/clusterrolebindings"), binding("b", "ClusterRole", "view", "owner")),
+        (
+            format!("{RBAC}/namespaces/other/rolebindings"),
+            binding("b", "ClusterRole", "view", "owner"),
+        ),
+    ] {
+        post(path.clone(), body).await.fails(403, "Forbidden");
+    }
+    // What they hold they may give to anybody, in the namespace: it is no more than they hold.
+    let mut shared = binding("shared", "ClusterRole", "admin", "system:anonymous");
+    shared["subjects"] = json!([
+        {"apiGroup": GROUP, "kind": "Group", "name": "system:authenticated"},
+        {"kind": "ServiceAccount", "name": "namespace-controller", "namespace": "kube-system"},
+    ]);
+    post(bindings.clone(), shared).await.expect(201);
+    let list = |namespace: &str| format!("/api/v1/namespaces/{namespace}/secrets");
+    of(&server, "anybody", Method::GET, &list("team")).send().await.expect(200);
+    of(&server, "anybody", Method::GET, &list("other")).send().await.fails(403, "Forbidden");
+    of(&server, "owner", Method::GET, &list("other")).send().await.fails(403, "Forbidden");
+    // A role that others are put together from by its label takes the rights it holds.
+    let write = rule(&["create", "update", "patch"], GROUP, &["clusterroles"], &[]);
+    crate::access::grant(&server, "maker", "maker", &[write]).await;
+    let mut part = role("part", &[rule(&["*"], "", &["nodes"], &[])]);
+    part["metadata"]["labels"] = json!({"rbac.authorization.k8s.io/aggregate-to-view": "true"});
+    let path = format!("{RBAC}/clusterroles");
+    of(&server, "maker", Method::POST, &path).json(&part).send().await.fails(403, "Forbidden");
+}

@@ -1,0 +1,257 @@
+//! What was authorized is what is done: whatever the query says, twice or oddly, a list, a watch and
+//! the gets show the same, and none of them more than the caller may see.
+
+use futures::FutureExt as _;
+use http_body_util::BodyExt as _;
+
+use super::*;
+use crate::fixture::{PODS, names, pod};
+
+const TEAM: &str = "/api/v1/namespaces/team/configmaps";
+const OLD: &str = "/api/v1/watch/namespaces/team/configmaps";
+
+/// What an answer shows: the names of a list, or of the events that begin a watch.
+#[derive(Debug, PartialEq)]
+enum Seen {
+    Refused(u16),
+    Listed(Vec<String>),
+    Watched(Vec<String>),
+    One(String),
+}
+
+async fn see(server: &TestServer, user: &str, path: &str) -> Seen {
+    let (status, _, mut body) = of(server, user, Method::GET, path).open().await;
+    let mut read = Vec::new();
+    while let Some(Some(Ok(frame))) = body.frame().now_or_never() {
+        read.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
+    }
+    if !status.is_success() {
+        return Seen::Refused(status.as_u16());
+    }
+    let text = String::from_utf8(read).unwrap();
+    let name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or("?").to_owned();
+    if let Ok(value) = serde_json::from_str::<Value>(&text) {
+        if value["items"].is_array() {
+            return Seen::Listed(names(&value).into_iter().map(str::to_owned).collect());
+        }
+        if value["type"].is_null() {
+            return Seen::One(name(&value));
+        }
+    }
+    let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    Seen::Watched(events.map(|event| name(&event["object"])).collect())
+}
+
+/// Three maps in `team`, and users with one right each: who may see one, list, watch or get.
+async fn world() -> TestServer {
+    let server = with_namespaces(&["team", "other"]).await;
+    for name in ["a", "b"] {
+        let map = json!({"metadata": {"name": name, "labels": {"l": name, "metadata.name": "a"}}});
+        server.post(TEAM, &map).await.expect(201);
+    }
+    let maps = ["configmaps"];
+    for (user, verbs, only) in [
+        ("one", &["get", "list", "watch", "deletecollection"][..], &["a"][..]),
+        ("lister", &["list"], &[]),
+        ("watcher", &["watch"], &[]),
+        ("getter", &["get"], &[]),
+        ("reader", &["get", "list", "watch"], &[]),
+    ] {
+        grant_in(&server, "team", user, &[rule(verbs, "", &maps, only)]).await;
+    }
+    server
+}
+
+/// Selectors in every form, and what somebody who may see `a` alone is shown.
+const SELECTORS: &[(&str, Option<&[&str]>)] = &[
+    ("", None),
+    ("fieldSelector=metadata.name%3Da", Some(&["a"])),
+    ("fieldSelector=metadata.name=a", Some(&["a"])),
+    ("fieldSelector=metadata.name%3D%3Da", Some(&["a"])),
+    ("%66ieldSelector=metadata%2Ename%3D%61", Some(&["a"])),
+    ("fieldSelector=metadata.name%3Db", None),
+    ("fieldSelector=metadata.name%3D", None),
+    ("fieldSelector=metadata.name", None),
+    ("fieldSelector=metadata.name!%3Db", None),
+    ("fieldSelector=metadata.name!%3Da", None),
+    ("fieldSelector=metadata.name%3Da&fieldSelector=metadata.name%3Db", Some(&["a"])),
+    ("fieldSelector=metadata.name%3Db&fieldSelector=metadata.name%3Da", None),
+    ("fieldSelector=metadata.name%3Da&fieldSelector=", Some(&["a"])),
+    ("fieldSelector=&fieldSelector=metadata.name%3Da", None),
+    ("fieldSelector&fieldSelector=metadata.name%3Da", None),
+    ("fieldSelector=metadata.name%3Da&%66ieldSelector=metadata.name%3Db", Some(&["a"])),
+    ("fieldSelector=metadata.name%3Da%2Cmetadata.name%3Db", Some(&[])),
+    ("fieldSelector=metadata.name%3Da%2Cmetadata.name!%3Da", Some(&[])),
+    ("fieldSelector=metadata.name%3Da%2Cmetadata.namespace%3Dother", Some(&[])),
+    ("fieldSelector=metadata.namespace%3Dteam", None),
+    ("fieldSelector=metadata.name%3D%2561", None),
+    ("fieldSelector=metadata.name%3Da%00", None),
+    ("fieldSelector=metadata.name%3DA", None),
+    ("fieldSelector=metadata.name%3D..%2Fa", None),
+    ("fieldSelector=metadata.name%3Dteam%2Fa", None),
+    ("fieldSelector=metadata.name%3Da%7Cb", None),
+    ("fieldselector=metadata.name%3Da", None),
+    ("fieldSelector%5B%5D=metadata.name%3Da", None),
+    ("labelSelector=l%3Da", None),
+    ("labelSelector=metadata.name%3Da", None),
+    ("labelSelector=l%3Db&fieldSelector=metadata.name%3Da", Some(&[])),
+];
+
+#[tokio::test]
+async fn cve_2026_73499_lists_watches_and_gets_show_the_same() {
+    let server = world().await;
+    for (query, wanted) in SELECTORS {
+        let listed = see(&server, "one", &format!("{TEAM}?{query}")).await;
+        let watched = see(&server, "one", &format!("{TEAM}?watch=1&{query}")).await;
+        let owned = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+        match wanted {
+            Some(names) => {
+                assert_eq!(listed, Seen::Listed(owned(names)), "{query}");
+                assert_eq!(watched, Seen::Watched(owned(names)), "{query}");
+            }
+            None => {
+                // A selector that cannot be read pins nothing, so it is not even looked at.
+                assert_eq!(listed, Seen::Refused(403), "{query}");
+                assert_eq!(watched, Seen::Refused(403), "{query}");
+            }
+        }
+        // Who may see all is shown the same by both ways, and each object by itself.
+        let listed = see(&server, "reader", &format!("{TEAM}?{query}")).await;
+        let watched = see(&server, "reader", &format!("{TEAM}?watch=1&{query}")).await;
+        match (listed, watched) {
+            (Seen::Listed(listed), Seen::Watched(watched)) => {
+                assert_eq!(listed, watched, "{query}");
+                for name in listed {
+                    let got = see(&server, "reader", &format!("{TEAM}/{name}")).await;
+                    assert_eq!(got, Seen::One(name), "{query}");
+                }
+            }
+            (listed, watched) => assert_eq!(listed, watched, "{query}"),
+        }
+    }
+    for name in ["b", "hidden"] {
+        assert_eq!(see(&server, "one", &format!("{TEAM}/{name}")).await, Seen::Refused(403));
+    }
+}
+
+/// `watch` is said twice, or neither yes nor no: what is done is what the caller may do.
+#[tokio::test]
+async fn cve_2026_73499_the_verb_that_was_authorized_is_the_one_that_is_done() {
+    let server = world().await;
+    for query in [
+        "",
+        "watch=0",
+        "watch=1",
+        "watch=true",
+        "watch=false",
+        "watch",
+        "watch=",
+        "watch=no",
+        "Watch=1",
+        "watch=0&watch=1",
+        "watch=1&watch=0",
+        "watch=false&watch=true",
+        "watch=&watch=0",
+        "%77atch=1",
+        "watch=%31",
+        "watch=%30&%77atch=1",
+        "allowWatchBookmarks=1",
+        "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&watch=1",
+        "timeoutSeconds=1&watch=1",
+    ] {
+        let path = format!("{TEAM}?{query}");
+        let listed = see(&server, "lister", &path).await;
+        let watched = see(&server, "watcher", &path).await;
+        match (&listed, &watched) {
+            (Seen::Listed(_), Seen::Refused(403)) | (Seen::Refused(403), Seen::Watched(_)) => {}
+            other => panic!("{query}: {other:?}"),
+        }
+        let seen = see(&server, "getter", &path).await;
+        assert_eq!(seen, Seen::Refused(403), "{query}");
+        // One object is got, whatever the query says of watching.
+        let path = format!("{TEAM}/a?{query}");
+        assert_eq!(see(&server, "getter", &path).await, Seen::One("a".into()), "{query}");
+        for user in ["lister", "watcher"] {
+            assert_eq!(see(&server, user, &path).await, Seen::Refused(403), "{user} {query}");
+        }
+    }
+}
+
+/// The old paths are watches, by whatever method, and of no part of an object.
+#[tokio::test]
+async fn cve_2026_73499_old_watch_paths_are_watches_and_nothing_else() {
+    let server = world().await;
+    for (path, shown) in [
+        (OLD.to_owned(), &["a", "b", "hidden"][..]),
+        (format!("{OLD}/a"), &["a"]),
+        (format!("{OLD}/a?fieldSelector=metadata.name%3Db"), &[]),
+        (format!("{OLD}?fieldSelector=metadata.name%3Db"), &["b"]),
+        (format!("{OLD}?watch=0"), &["a", "b", "hidden"]),
+    ] {
+        let shown = shown.iter().map(|n| (*n).to_owned()).collect();
+        assert_eq!(see(&server, "watcher", &path).await, Seen::Watched(shown), "{path}");
+        for user in ["lister", "getter"] {
+            assert_eq!(see(&server, user, &path).await, Seen::Refused(403), "{user} {path}");
+        }
+    }
+    for (path, wanted) in [
+        (format!("{OLD}/a"), Seen::Watched(vec!["a".into()])),
+        (format!("{OLD}/b"), Seen::Refused(403)),
+        (format!("{OLD}/b?fieldSelector=metadata.name%3Da"), Seen::Refused(403)),
+    ] {
+        assert_eq!(see(&server, "one", &path).await, wanted, "{path}");
+    }
+    grant_in(&server, "team", "owner", &[everything()]).await;
+    let before = server.revision();
+    let map = json!({"metadata": {"name": "new"}});
+    for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+        for path in [OLD.to_owned(), format!("{OLD}/a"), format!("{OLD}/new")] {
+            let asked = of(&server, "owner", method.clone(), &path).json(&map);
+            assert_eq!(asked.send().await.status, 405, "{method} {path}");
+        }
+    }
+    assert_eq!(server.revision(), before);
+    server.post("/api/v1/namespaces/team/pods", &pod("p")).await.expect(201);
+    let status = rule(&["watch"], "", &["pods/status"], &[]);
+    grant_in(&server, "team", "status-watcher", &[status]).await;
+    let path = "/api/v1/watch/namespaces/team/pods/p/status";
+    assert_eq!(see(&server, "status-watcher", path).await, Seen::Refused(404));
+}
+
+#[tokio::test]
+async fn cve_2026_73499_a_collection_is_deleted_as_far_as_it_was_authorized() {
+    let server = world().await;
+    let a = "fieldSelector=metadata.name%3Da";
+    let b = "fieldSelector=metadata.name%3Db";
+    for query in [String::new(), b.into(), format!("{b}&{a}"), format!("labelSelector=l%3Da&{b}")] {
+        let path = format!("{TEAM}?{query}");
+        of(&server, "one", Method::DELETE, &path).send().await.fails(403, "Forbidden");
+    }
+    let path = format!("{TEAM}?{a}&{b}");
+    let gone = of(&server, "one", Method::DELETE, &path).send().await.expect(200);
+    assert_eq!(names(&gone), ["a"]);
+    assert_eq!(names(&server.get(TEAM).await.expect(200)), ["b", "hidden"]);
+}
+
+/// Nodes see by the selector that they were authorized for, and not by the second one.
+#[tokio::test]
+async fn cve_2026_73499_a_node_that_says_two_selectors_sees_by_the_first() {
+    let server = TestServer::start().await;
+    for node in ["node-1", "node-2"] {
+        let mut made = pod(node);
+        made["spec"]["nodeName"] = json!(node);
+        server.post(PODS, &made).await.expect(201);
+    }
+    let by = |name: &str| format!("fieldSelector=spec.nodeName%3D{name}");
+    let ask = |query: String| {
+        let asked = server.ask(Method::GET, &format!("/api/v1/pods?{query}"));
+        asked.header("authorization", "Bearer node-1-token").send()
+    };
+    let list = ask(format!("{}&{}", by("node-1"), by("node-2"))).await.expect(200);
+    assert_eq!(names(&list), ["node-1"]);
+    ask(format!("{}&{}", by("node-2"), by("node-1"))).await.fails(403, "Forbidden");
+    let both = format!("{}%2Cspec.nodeName%3Dnode-2", by("node-1"));
+    assert_eq!(names(&ask(both).await.expect(200)), [""; 0]);
+    let not = "fieldSelector=spec.nodeName!%3Dnode-2".to_owned();
+    ask(not).await.fails(403, "Forbidden");
+}

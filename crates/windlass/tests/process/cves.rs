@@ -1,0 +1,249 @@
+//! Vulnerabilities of others that take a process to show: each test is named after the one that it
+//! would have caught. `docs/track-record.md` lists them all.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::{Method, Request};
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::http::Http;
+use crate::server::{PATIENCE, Windlass};
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// How many bytes there are below a folder.
+fn size(folder: &Path) -> u64 {
+    let mut all = 0;
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        all += match entry.metadata() {
+            Ok(found) if found.is_dir() => size(&entry.path()),
+            Ok(found) => found.len(),
+            Err(_) => 0,
+        };
+    }
+    all
+}
+
+/// Requests without a credential, each another, over one connection.
+async fn nobody_asks(http: &Http, numbers: std::ops::Range<usize>) {
+    const ROUTES: &[&str] = &[
+        "/api/v1/namespaces/default/configmaps",
+        "/api/v1/namespaces/default/secrets/x",
+        "/api/v1/namespaces/default/pods/x/status",
+        "/api/v1/namespaces/default/pods/x/eviction",
+        "/api/v1/namespaces/default/serviceaccounts/x/token",
+        "/api/v1/namespaces/default/events",
+        "/api/v1/nodes",
+        "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/x",
+        "/apis/authentication.k8s.io/v1/tokenreviews",
+        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+        "/openapi/v2",
+        "/metrics",
+        "/readyz",
+        "/nothing",
+    ];
+    let methods = [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
+    let mut sender = http.connect_http2().await.unwrap();
+    let body =
+        format!("{{\"metadata\":{{\"name\":\"x\"}},\"data\":{{\"k\":\"{}\"}}}}", "x".repeat(1_000));
+    for number in numbers {
+        let path = ROUTES[number % ROUTES.len()];
+        let method = &methods[number / ROUTES.len() % methods.len()];
+        let request = Request::builder()
+            .method(method.clone())
+            .uri(format!("https://localhost{path}?fieldManager=m{number}"))
+            .header("content-type", "application/json")
+            .header("user-agent", format!("agent-{number}"))
+            .body(Full::new(Bytes::from(body.clone())));
+        sender.ready().await.unwrap();
+        let response = sender.send_request(request.unwrap()).await.unwrap();
+        let status = response.status().as_u16();
+        response.into_body().collect().await.unwrap();
+        assert!(matches!(status, 200 | 401 | 403 | 404 | 405), "{method} {path}: {status}");
+        assert!(status != 200 || *method == Method::GET, "{method} {path}: {status}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cve_2025_0426_nobody_fills_neither_disk_nor_memory() {
+    let server = Windlass::start();
+    let http = server.http();
+    // The first ones make what is made once.
+    nobody_asks(&http, 0..2_000).await;
+    let version = async || {
+        let (_, list) = http.ask(Method::GET, CONFIG_MAPS, Value::Null).await;
+        list["metadata"]["resourceVersion"].clone()
+    };
+    let before = (version().await, size(server.place().path()), server.memory_kib("VmRSS"));
+    nobody_asks(&http, 2_000..12_000).await;
+    assert_eq!(version().await, before.0);
+    let written = size(server.place().path()).saturating_sub(before.1);
+    assert!(written < 64 << 10, "{written} bytes were written");
+    let grown = server.memory_kib("VmRSS").saturating_sub(before.2);
+    assert!(grown < 16 << 10, "the server grew by {grown} KiB");
+}
+
+/// The parts of HTTP/2 that a flood is made of.
+mod frames {
+    pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+    pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        let mut bytes = length[1..].to_vec();
+        bytes.extend_from_slice(&[kind, flags]);
+        bytes.extend_from_slice(&stream.to_be_bytes());
+        bytes.extend_from_slice(payload);
+        bytes
+    }
+
+    pub fn settings() -> Vec<u8> {
+        frame(4, 0, 0, &[])
+    }
+
+    /// `GET /` of `localhost`, with an end of the stream; `flags` may end the headers too.
+    pub fn headers(stream: u32, flags: u8) -> Vec<u8> {
+        frame(1, 0x1 | flags, stream, b"\x82\x87\x84\x41\x09localhost")
+    }
+
+    pub fn reset(stream: u32) -> Vec<u8> {
+        frame(3, 0, stream, &8_u32.to_be_bytes())
+    }
+
+    /// 16 KiB of headers that have no end.
+    pub fn continuation(stream: u32) -> Vec<u8> {
+        frame(9, 0, stream, &b"\x00\x01a\x01b".repeat(3_276))
+    }
+}
+
+/// Asks again and again until told to stop; says how many times, and how long the longest took.
+fn good_client(http: Http, stop: Arc<AtomicBool>) -> JoinHandle<(usize, Duration)> {
+    tokio::spawn(async move {
+        let (mut asked, mut longest) = (0, Duration::ZERO);
+        while !stop.load(Ordering::Relaxed) {
+            let started = Instant::now();
+            let (status, answer) = http.ask(Method::GET, CONFIG_MAPS, Value::Null).await;
+            assert_eq!(status, 200, "{answer}");
+            (asked, longest) = (asked + 1, longest.max(started.elapsed()));
+        }
+        (asked, longest)
+    })
+}
+
+/// Sends what `next` makes until the server hangs up or there is no more; says how many it took.
+async fn flood(http: &Http, count: u32, next: impl Fn(u32) -> Vec<u8>) -> u32 {
+    let (mut from, mut to) = tokio::io::split(http.tls().await.unwrap());
+    let reading = tokio::spawn(async move {
+        let mut buffer = [0; 16 << 10];
+        while matches!(from.read(&mut buffer).await, Ok(read) if read > 0) {}
+    });
+    let mut sent = 0;
+    if to.write_all(&[frames::PREFACE, &frames::settings()].concat()).await.is_ok() {
+        while sent < count && !reading.is_finished() && to.write_all(&next(sent)).await.is_ok() {
+            sent += 1;
+        }
+    }
+    drop(to);
+    reading.abort();
+    sent
+}
+
+/// A flood on several connections at once, with a good client beside it.
+async fn withstands(count: u32, next: impl Fn(u32) -> Vec<u8>) -> Vec<u32> {
+    let server = Windlass::start();
+    let http = server.http();
+    let stop = Arc::new(AtomicBool::new(false));
+    http.ask(Method::GET, CONFIG_MAPS, Value::Null).await;
+    let before = server.memory_kib("VmHWM");
+    let good = good_client(http.clone(), stop.clone());
+    let floods = (0..4).map(|_| flood(&http, count, &next));
+    let sent = futures::future::join_all(floods).await;
+    stop.store(true, Ordering::Relaxed);
+    let (asked, longest) = good.await.unwrap();
+    assert!(asked > 0, "nobody asked beside the flood");
+    assert!(longest < Duration::from_secs(2), "one of {asked} answers took {longest:?}");
+    let grown = server.memory_kib("VmHWM") - before;
+    assert!(grown < 48 << 10, "the server grew by {grown} KiB");
+    assert_eq!(http.ask(Method::GET, CONFIG_MAPS, Value::Null).await.0, 200);
+    sent
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cve_2023_44487_streams_opened_and_reset() {
+    let stream = |number| 2 * number + 1;
+    withstands(25_000, |number| {
+        [frames::headers(stream(number), 0x4), frames::reset(stream(number))].concat()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cve_2023_45288_headers_without_an_end() {
+    const FRAMES: u32 = 4_096; // 64 MiB
+    let sent = withstands(FRAMES, |number| match number {
+        0 => frames::headers(1, 0),
+        _ => frames::continuation(1),
+    })
+    .await;
+    assert!(sent.iter().all(|sent| *sent < FRAMES), "all was taken: {sent:?}");
+}
+
+/// Bytes that are no handshake, no request and no frame, each on a connection of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn cve_2022_23635_bytes_that_mean_nothing() {
+    let server = Windlass::start();
+    let http = server.http();
+    let mut state = 0x5eed_0028_u64;
+    let mut random = move |bound: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as usize % bound
+    };
+    for round in 0..200 {
+        let length = random(3_000);
+        let noise: Vec<u8> = (0..length).map(|_| random(256) as u8).collect();
+        // Records that begin like a handshake; an alert; plain HTTP; noise.
+        let start: &[u8] = match round % 5 {
+            0 => b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+            1 => b"\x16\x03\x03\xff\xff",
+            2 => b"\x15\x03\x03\x00\x02\x02\x28",
+            3 => b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+            _ => b"",
+        };
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        let _ = stream.write_all(&[start, &noise].concat()).await;
+        drop(stream);
+        let mut stream = http.tls().await.unwrap();
+        let frame = frames::frame(random(12) as u8, random(256) as u8, random(4) as u32, &noise);
+        let sent = match round % 4 {
+            0 => noise,
+            1 => [frames::PREFACE, &noise].concat(),
+            2 => [frames::PREFACE, &frames::settings(), &frame].concat(),
+            _ => [
+                b"GET /api HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ",
+                &*noise,
+                b"\r\n\r\n",
+            ]
+            .concat(),
+        };
+        let _ = stream.write_all(&sent).await;
+        let _ = stream.shutdown().await;
+        let mut answer = Vec::new();
+        let ended = timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+        assert!(ended.is_ok(), "round {round} has no end");
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(!answer.starts_with("HTTP/1.1 2") && !answer.starts_with("HTTP/1.1 5"), "{answer}");
+    }
+    assert_eq!(http.ask(Method::GET, CONFIG_MAPS, Value::Null).await.0, 200);
+}
