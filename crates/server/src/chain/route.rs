@@ -60,6 +60,10 @@ pub async fn route(
         path.name.clear();
     }
     if kind.scope == Scope::Cluster {
+        // Authorization decided by that namespace, where the caller may have more rights.
+        if path.inside {
+            return Err(Error::NoSuchResource);
+        }
         path.namespace.clear();
     }
     let call =
@@ -125,7 +129,8 @@ async fn review(
     method: &Method,
     body: Incoming,
 ) -> Result<Response<Body>, Error> {
-    if !call.path.name.is_empty() {
+    let nowhere = call.kind.scope == Scope::Namespaced && call.path.namespace.is_empty();
+    if !call.path.name.is_empty() || nowhere {
         return Err(Error::NoSuchResource);
     }
     if *method != Method::POST {

@@ -8,6 +8,7 @@ mod audit;
 mod authentication;
 mod bad_input;
 mod conformance;
+mod confusion;
 mod create_rights;
 mod crud;
 mod deletion;
