@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use arc_swap::ArcSwap;
 use windlass_pki::{CertificateDer, PrivateKey, PublicKey};
 use windlass_server::chain::authn::client_cert::ClientCas;
@@ -34,9 +34,13 @@ pub fn authenticator(settings: &Settings) -> Result<Authenticator> {
         (access.service_account_issuer.clone(), access.api_audiences.clone());
     let verifier = TokenVerifier::new(issuers, audiences, &keys)?
         .with_jwks_uri(access.service_account_jwks_uri.clone());
+    let (front_proxy, clients) = (front_proxy(access)?, client_cas(&settings.client_ca)?);
+    if let Some(proxy) = &front_proxy {
+        check_apart(&clients, &proxy.cas.load(), &proxy.allowed_names)?;
+    }
     Ok(Authenticator {
-        front_proxy: front_proxy(access)?,
-        client_cas: ArcSwap::from_pointee(client_cas(&settings.client_ca)?),
+        front_proxy,
+        client_cas: ArcSwap::from_pointee(clients),
         tokens: ArcSwap::from_pointee(tokens),
         service_accounts: Some(Arc::new(verifier)),
         bootstrap_tokens: access.enable_bootstrap_token_auth,
@@ -54,6 +58,18 @@ fn front_proxy(access: &AccessArgs) -> Result<Option<FrontProxy>> {
         group_headers: access.requestheader_group_headers.clone(),
         extra_prefixes: access.requestheader_extra_headers_prefix.clone(),
     }))
+}
+
+/// Refuses proxies that any client could pass for: who has a certificate could then be anybody.
+pub fn check_apart(clients: &ClientCas, proxies: &ClientCas, names: &[String]) -> Result<()> {
+    if names.is_empty() && clients.overlaps(proxies) {
+        bail!(
+            "--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; \
+             --requestheader-allowed-names must be specified to ensure regular client certificates \
+             cannot set authenticating proxy headers for arbitrary users"
+        );
+    }
+    Ok(())
 }
 
 /// The CAs that may vouch for clients.
@@ -91,4 +107,37 @@ pub fn verifying_keys(keys: &ServiceAccountKeys) -> Result<Vec<PublicKey>> {
 
 fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use time::{Duration, OffsetDateTime};
+    use windlass_pki::{Authority, Serial, Subject, SystemRandom, Validity};
+
+    fn authority() -> CertificateDer<'static> {
+        let (subject, key) = (Subject::new("ca", &[]).unwrap(), PrivateKey::generate().unwrap());
+        let validity = Validity::lasting(OffsetDateTime::now_utc(), Duration::days(1)).unwrap();
+        let serial = Serial::random(&SystemRandom::new()).unwrap();
+        let ca = Authority::self_signed(&subject, validity, key, serial).unwrap();
+        ca.certificate().der().clone()
+    }
+
+    #[test]
+    fn clients_and_proxies_need_cas_or_names_to_be_told_apart() {
+        let cas = |list: &[&CertificateDer<'static>]| {
+            let list: Vec<_> = list.iter().map(|ca| (*ca).clone()).collect();
+            ClientCas::new(&list).unwrap()
+        };
+        let (one, two) = (authority(), authority());
+        let named = ["proxy".to_owned()];
+        for (proxies, names, allowed) in [
+            (cas(&[&two]), &[][..], true),
+            (cas(&[&one]), &[], false),
+            (cas(&[&two, &one]), &[], false),
+            (cas(&[&one]), &named[..], true),
+        ] {
+            assert_eq!(check_apart(&cas(&[&one]), &proxies, names).is_ok(), allowed);
+        }
+    }
 }
