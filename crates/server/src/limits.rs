@@ -64,6 +64,11 @@ pub const VERIFIED_TOKENS: usize = 4096;
 
 /// Certificates in a client's chain. Real chains have up to four.
 pub const CHAIN: usize = 10;
+
+/// The part of the seats that one user's requests never take, as one in so many: a request can keep its
+/// seat for all its time by sending its body slowly, and everybody would be kept waiting.
+pub const SEATS_FOR_OTHERS: usize = 4;
+
 /// Requests one user may have waiting, for each seat there is: when all seats are that user's, the
 /// last one waits for four rounds. More would only be told later what can be told now.
 pub const QUEUE_PER_USER: usize = 4;

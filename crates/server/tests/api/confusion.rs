@@ -65,7 +65,8 @@ async fn what_has_no_namespace_is_not_found_in_one() {
 #[tokio::test]
 async fn a_question_about_a_namespace_is_asked_in_one() {
     let server = TestServer::start().await;
-    let question = json!({"spec": {"user": "bob", "resourceAttributes": {"verb": "get", "resource": "pods"}}});
+    let question =
+        json!({"spec": {"user": "bob", "resourceAttributes": {"verb": "get", "resource": "pods"}}});
     let path = "/apis/authorization.k8s.io/v1/localsubjectaccessreviews";
     server.post(path, &question).await.expect(404);
 }
