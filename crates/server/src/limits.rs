@@ -93,9 +93,13 @@ pub const QUEUE_WAIT: Duration = Duration::from_secs(15);
 /// their own, and one user's 10,000 informers fit twice.
 pub const WATCHES_PER_USER: usize = 20_000;
 
-/// Audit events that wait to be written: a few MiB, and a burst of a second or so. Behind that,
+/// Audit events that wait to be written: 16 MiB, and a burst of a second or so. Behind that,
 /// requests wait for the disk.
 pub const AUDIT_QUEUE: usize = 8192;
+
+/// The bytes of an audit event that take one place in the queue; most are shorter, and a longer one takes
+/// several places.
+pub const AUDIT_EVENT: usize = 2 * 1024;
 
 /// What is kept of a `User-Agent` in an audit event; Kubernetes' number.
 pub const AUDIT_USER_AGENT: usize = 1024;
