@@ -29,7 +29,8 @@ pub fn authenticator(settings: &Settings) -> Result<Authenticator> {
         Some(path) => tokens(path)?,
         None => TokenFile::default(),
     };
-    let keys = verifying_keys(&settings.service_account_keys)?;
+    let keys = &settings.service_account_keys;
+    let keys = verifying_keys(keys, signing_key(keys)?.public_key())?;
     let (issuers, audiences) =
         (access.service_account_issuer.clone(), access.api_audiences.clone());
     let verifier = TokenVerifier::new(issuers, audiences, &keys)?
@@ -91,9 +92,10 @@ pub fn signing_key(keys: &ServiceAccountKeys) -> Result<PrivateKey> {
     PrivateKey::from_pem(&read(&keys.signing)?).with_context(|| keys.signing.display().to_string())
 }
 
-/// The keys that service-account tokens are verified with: those that are named, and the one that signs.
-pub fn verifying_keys(keys: &ServiceAccountKeys) -> Result<Vec<PublicKey>> {
-    let mut all = vec![signing_key(keys)?.public_key().clone()];
+/// The keys that service-account tokens are verified with: those that are named, and `signing`, the one
+/// that signs.
+pub fn verifying_keys(keys: &ServiceAccountKeys, signing: &PublicKey) -> Result<Vec<PublicKey>> {
+    let mut all = vec![signing.clone()];
     for path in &keys.verifying {
         let found = PublicKey::list_from_pem(&read(path)?);
         for key in found.with_context(|| path.display().to_string())? {
@@ -121,6 +123,17 @@ mod tests {
         let serial = Serial::random(&SystemRandom::new()).unwrap();
         let ca = Authority::self_signed(&subject, validity, key, serial).unwrap();
         ca.certificate().der().clone()
+    }
+
+    #[test]
+    fn what_is_signed_can_be_verified_whatever_the_files_say_now() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sa.key");
+        let (used, newer) = (PrivateKey::generate().unwrap(), PrivateKey::generate().unwrap());
+        std::fs::write(&path, newer.to_pem().unwrap().as_bytes()).unwrap();
+        let files = ServiceAccountKeys { signing: path.clone(), verifying: vec![path] };
+        let keys = verifying_keys(&files, used.public_key()).unwrap();
+        assert!(keys == [used.public_key().clone(), newer.public_key().clone()]);
     }
 
     #[test]

@@ -80,10 +80,12 @@ impl Watched {
                 let clients = server.authenticator.client_cas.load();
                 told("the proxies' CAs", proxies(path, proxy, &clients));
             }
-            if let Some(verifier) = &server.authenticator.service_accounts
+            if let (Some(verifier), Some(signer)) =
+                (&server.authenticator.service_accounts, &server.tokens)
                 && self.account_keys.verifying.iter().any(|path| changed(path))
             {
-                let read = files::verifying_keys(&self.account_keys);
+                // The key that signs is the one from the start, whatever its file says by now.
+                let read = files::verifying_keys(&self.account_keys, signer.public_key());
                 let replace = |keys: Vec<_>| Ok(verifier.replace_keys(&keys)?);
                 told("the keys of service-account tokens", read.and_then(replace));
             }
