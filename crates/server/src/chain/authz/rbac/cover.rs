@@ -289,7 +289,7 @@ mod tests {
         let (held, wanted) = (names(&|i| i), names(&|i| 99_999 - i));
         assert_eq!(missing(&[Arc::new(held)], &[wanted]), Err(TooMany));
         // As many of short rules.
-        let held: Vec<Arc<Rule>> = vec![Arc::new(rule("list core pods")); 30_000];
+        let held: Vec<_> = (0..30_000).map(|_| Arc::new(rule("list core pods"))).collect();
         let wanted = vec![rule("get core pods"); 30_000];
         assert_eq!(missing(&held, &wanted), Err(TooMany));
     }
