@@ -54,9 +54,9 @@ pub const NAME_RETRIES: usize = 8;
 /// they stand, and each must be looked for. Lists multiply: a small body could ask for billions.
 pub const PERMISSIONS: usize = 20_000;
 
-/// How many words may be compared to find out whether permissions are held: some tenths of a second, and a
-/// hundred times what the largest default role takes.
-pub const COMPARISONS: usize = 100_000_000;
+/// How many words may be compared to find out whether permissions are held: a tenth of a second, and ten times
+/// what the largest default role takes.
+pub const COMPARISONS: usize = 30_000_000;
 
 /// How many words of rules are listed to a caller who asks what they may do: some ten MiB.
 pub const LISTED_RULES: usize = 200_000;
