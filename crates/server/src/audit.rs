@@ -159,7 +159,7 @@ impl Record<'_> {
     pub async fn complete(&mut self) {
         let Some(writer) = self.open.as_ref().map(|open| open.writer) else { return };
         self.write();
-        let room = writer.room().await;
+        let room = writer.room(self.line.as_ref().map_or(0, Vec::len)).await;
         if let Some(line) = self.line.take() {
             writer.push(line, room);
         }

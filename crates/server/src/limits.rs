@@ -54,6 +54,13 @@ pub const NAME_RETRIES: usize = 8;
 /// they stand, and each must be looked for. Lists multiply: a small body could ask for billions.
 pub const PERMISSIONS: usize = 20_000;
 
+/// How many words may be compared to find out whether permissions are held: a tenth of a second, and ten times
+/// what the largest default role takes.
+pub const COMPARISONS: usize = 30_000_000;
+
+/// How many words of rules are listed to a caller who asks what they may do: some ten MiB.
+pub const LISTED_RULES: usize = 200_000;
+
 /// A bearer token that is read at all as one of a service account; those that are issued here have one to
 /// three KiB, and only a long list of audiences makes them longer.
 pub const TOKEN: usize = 32 * 1024;
@@ -64,6 +71,11 @@ pub const VERIFIED_TOKENS: usize = 4096;
 
 /// Certificates in a client's chain. Real chains have up to four.
 pub const CHAIN: usize = 10;
+
+/// The part of the seats that one user's requests never take, as one in so many: a request can keep its
+/// seat for all its time by sending its body slowly, and everybody would be kept waiting.
+pub const SEATS_FOR_OTHERS: usize = 4;
+
 /// Requests one user may have waiting, for each seat there is: when all seats are that user's, the
 /// last one waits for four rounds. More would only be told later what can be told now.
 pub const QUEUE_PER_USER: usize = 4;
@@ -81,9 +93,13 @@ pub const QUEUE_WAIT: Duration = Duration::from_secs(15);
 /// their own, and one user's 10,000 informers fit twice.
 pub const WATCHES_PER_USER: usize = 20_000;
 
-/// Audit events that wait to be written: a few MiB, and a burst of a second or so. Behind that,
+/// Audit events that wait to be written: 16 MiB, and a burst of a second or so. Behind that,
 /// requests wait for the disk.
 pub const AUDIT_QUEUE: usize = 8192;
+
+/// The bytes of an audit event that take one place in the queue; most are shorter, and a longer one takes
+/// several places.
+pub const AUDIT_EVENT: usize = 2 * 1024;
 
 /// What is kept of a `User-Agent` in an audit event; Kubernetes' number.
 pub const AUDIT_USER_AGENT: usize = 1024;

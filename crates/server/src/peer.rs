@@ -1,7 +1,9 @@
 //! Where a request comes from: a TLS connection, or this process itself.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rustls_pki_types::CertificateDer;
 use time::OffsetDateTime;
@@ -23,11 +25,17 @@ enum Origin {
 }
 
 /// What a connection's certificate was found to be, as long as the CAs are the same and it has
-/// not expired: verifying a chain costs far more than a request.
+/// not expired: verifying a chain costs far more than a request. One that was refused is remembered as
+/// well, for a while: it costs the most, and anybody can present it.
 struct Verdict {
     cas: Arc<ClientCas>,
-    verified: Arc<Verified>,
+    found: Result<Arc<Verified>, Refused>,
+    /// From when and until when it is what would be found again.
+    holds: Range<OffsetDateTime>,
 }
+
+/// How long a certificate stays refused, that may become valid with time.
+const REFUSED: Duration = Duration::from_secs(10);
 
 /// Clients' and front proxies' CAs are all there are.
 const VERDICTS: usize = 2;
@@ -80,22 +88,22 @@ impl Peer {
         }
         let mut verdicts = verdicts.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let known = verdicts.iter().find(|verdict| Arc::ptr_eq(&verdict.cas, cas));
-        if let Some(known) = known.filter(|known| now < known.verified.until) {
-            return Ok(Some(known.verified.clone()));
+        if let Some(known) = known.filter(|known| known.holds.contains(&now)) {
+            return known.found.clone().map(Some);
         }
-        let verified = Arc::new(cas.verify(chain, now)?);
+        let found = cas.verify(chain, now).map(Arc::new);
+        let until = found.as_ref().map_or(now + REFUSED, |verified| verified.until);
         verdicts.retain(|verdict| !Arc::ptr_eq(&verdict.cas, cas));
         if verdicts.len() >= VERDICTS {
             verdicts.remove(0);
         }
-        verdicts.push(Verdict { cas: cas.clone(), verified: verified.clone() });
-        Ok(Some(verified))
+        verdicts.push(Verdict { cas: cas.clone(), found: found.clone(), holds: now..until });
+        found.map(Some)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use time::Duration;
     use time::macros::datetime;
     use windlass_pki::{
         Authority, Leaf, PrivateKey, Purpose, Serial, Subject, SystemRandom, Validity, issue,
@@ -111,7 +119,7 @@ mod tests {
 
     fn authority() -> Authority {
         let (subject, key) = (Subject::new("ca", &[]).unwrap(), PrivateKey::generate().unwrap());
-        let validity = Validity::lasting(NOW, Duration::days(9)).unwrap();
+        let validity = Validity::lasting(NOW, time::Duration::days(9)).unwrap();
         Authority::self_signed(&subject, validity, key, serial()).unwrap()
     }
 
@@ -125,7 +133,7 @@ mod tests {
             subject: Subject::new("jane", &[]).unwrap(),
             alt_names: Vec::new(),
             purposes: vec![Purpose::ClientAuth],
-            validity: Validity::lasting(NOW, Duration::days(1)).unwrap(),
+            validity: Validity::lasting(NOW, time::Duration::days(1)).unwrap(),
             public_key: key.public_key(),
             serial: serial(),
         };
@@ -145,7 +153,22 @@ mod tests {
         assert!(!Arc::ptr_eq(&first, &renewed));
         assert!(peer.certificate(&trust(&authority()), NOW).is_err());
         assert!(peer.certificate_user(&Arc::default(), NOW).is_err());
-        assert!(peer.certificate(&trusted, NOW + Duration::days(2)).is_err());
+        assert!(peer.certificate(&trusted, NOW + time::Duration::days(2)).is_err());
+    }
+
+    #[test]
+    fn a_refusal_is_kept_for_a_while() {
+        let ca = authority();
+        let (peer, trusted) = (peer(&ca), trust(&ca));
+        let early = NOW - Duration::from_secs(1);
+        assert!(peer.certificate(&trusted, early).is_err(), "it is not valid yet");
+        assert!(peer.certificate(&trusted, NOW).is_err(), "it was verified again");
+        assert!(peer.certificate(&trusted, early + REFUSED).is_ok());
+        // A clock that is put back makes it early again.
+        assert!(peer.certificate(&trusted, early).is_err());
+        let other = trust(&ca);
+        assert!(peer.certificate(&other, early).is_err());
+        assert!(peer.certificate(&trust(&ca), NOW).is_ok(), "other CAs have another say");
     }
 
     #[test]

@@ -39,6 +39,11 @@ impl TokenSigner {
         &self.issuer
     }
 
+    /// What the tokens are verified with.
+    pub fn public_key(&self) -> &PublicKey {
+        self.key.public_key()
+    }
+
     /// Signs claims; the issuer is added.
     pub fn sign(&self, mut claims: Value) -> Result<String, BadKey> {
         claims["iss"] = json!(self.issuer);

@@ -271,7 +271,7 @@ fn repeats_secrets(path: &ResourcePath, status: &Status) -> bool {
         (path.resource.as_str(), path.subresource.as_str()),
         ("secrets" | "tokenreviews", _) | (_, "token")
     );
-    secret && matches!(status.code, Some(400 | 413 | 422))
+    secret && matches!(status.code, Some(400 | 413 | 422 | 500))
 }
 
 fn user_agent(headers: &HeaderMap) -> String {

@@ -45,6 +45,8 @@ impl Counts {
 pub(super) struct Writer {
     shared: Arc<Shared>,
     room: Arc<Semaphore>,
+    /// As much again, for lines that nobody can wait with.
+    late: Arc<Semaphore>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -72,14 +74,15 @@ impl Writer {
         let shared = Arc::new(Shared { queue: Mutex::default(), wake: Condvar::new(), counts });
         let work = Work { shared: shared.clone(), output, clock, complained: None };
         let thread = std::thread::Builder::new().name("audit".into()).spawn(move || work.run())?;
-        let room = Arc::new(Semaphore::new(limits::AUDIT_QUEUE));
-        Ok(Writer { shared, room, thread: Mutex::new(Some(thread)) })
+        let room = || Arc::new(Semaphore::new(limits::AUDIT_QUEUE));
+        let (room, late) = (room(), room());
+        Ok(Writer { shared, room, late, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Waits for room in the queue.
-    pub async fn room(&self) -> Option<OwnedSemaphorePermit> {
+    /// Waits for room in the queue for a line of so many bytes.
+    pub async fn room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         // It is never closed.
-        self.room.clone().acquire_owned().await.ok()
+        self.room.clone().acquire_many_owned(places(bytes)).await.ok()
     }
 
     /// Hands a line over.
@@ -100,8 +103,8 @@ impl Writer {
 
     /// Hands a line over where nobody can wait: there is as much room again for such.
     pub fn push_late(&self, bytes: Vec<u8>) {
-        if self.shared.lock().lines.len() < 2 * limits::AUDIT_QUEUE {
-            return self.push(bytes, None);
+        if let Ok(room) = self.late.clone().try_acquire_many_owned(places(bytes.len())) {
+            return self.push(bytes, Some(room));
         }
         self.shared.counts.events.fetch_add(1, Ordering::Relaxed);
         // Once is enough: whoever can bring this about could fill the log as well.
@@ -119,6 +122,12 @@ impl Writer {
             tracing::error!("the audit writer panicked");
         }
     }
+}
+
+/// How many places a line takes: a client can make it a hundred times as long as others are.
+fn places(bytes: usize) -> u32 {
+    let places = bytes.div_ceil(limits::AUDIT_EVENT).clamp(1, limits::AUDIT_QUEUE);
+    u32::try_from(places).unwrap_or(u32::MAX)
 }
 
 impl Drop for Writer {
@@ -184,6 +193,26 @@ impl Work {
         if self.complained.is_none_or(|last| now - last >= COMPLAIN_EVERY) {
             self.complained = Some(now);
             tracing::error!(%error, lost, "audit events could not be written and are lost");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_take_the_room_of_many() {
+        let all = limits::AUDIT_QUEUE as u32;
+        let most = limits::AUDIT_QUEUE * limits::AUDIT_EVENT;
+        for (bytes, want) in [
+            (0, 1),
+            (limits::AUDIT_EVENT, 1),
+            (limits::AUDIT_EVENT + 1, 2),
+            (most, all),
+            (usize::MAX, all),
+        ] {
+            assert_eq!(places(bytes), want, "{bytes}");
         }
     }
 }

@@ -13,8 +13,7 @@ use crate::body::{self, Body, Incoming};
 use crate::error::Error;
 use crate::metrics::RequestFacts;
 use crate::object::Object;
-use crate::registry::kind::{Action, Kind, Review, Scope};
-use crate::registry::namespaces;
+use crate::registry::kind::{Action, Review, Scope};
 use crate::request::info::{Info, ResourcePath};
 use crate::request::negotiate::{self, Format, MetaVersion, Output, View, Views};
 use crate::request::options::ListOptions;
@@ -61,9 +60,8 @@ pub async fn route(
         path.name.clear();
     }
     if kind.scope == Scope::Cluster {
-        // For authorization `/namespaces/x` is in the namespace x. Nothing else of the cluster is in
-        // one: a right in a namespace must not reach beyond it.
-        if !path.namespace.is_empty() && !is_namespace(kind, &path) {
+        // Authorization decided by that namespace, where the caller may have more rights.
+        if path.inside {
             return Err(Error::NoSuchResource);
         }
         path.namespace.clear();
@@ -75,11 +73,6 @@ pub async fn route(
         Call { server, kind, served, path: &path, query, headers: &parts.headers, user, now };
     check_path(&call)?;
     verb(&call, info.verb, &parts.method, body).await
-}
-
-/// Whether a path is that of a namespace itself.
-fn is_namespace(kind: &Kind, path: &ResourcePath) -> bool {
-    kind.plural == namespaces::KIND.plural && path.group.is_empty() && path.name == path.namespace
 }
 
 /// The old paths are authorized as watches, whatever the method, so they can be nothing else.
@@ -150,7 +143,8 @@ async fn review(
     method: &Method,
     body: Incoming,
 ) -> Result<Response<Body>, Error> {
-    if !call.path.name.is_empty() {
+    let nowhere = call.kind.scope == Scope::Namespaced && call.path.namespace.is_empty();
+    if !call.path.name.is_empty() || nowhere {
         return Err(Error::NoSuchResource);
     }
     if *method != Method::POST {

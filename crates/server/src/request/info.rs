@@ -32,6 +32,8 @@ pub struct ResourcePath {
     pub version: String,
     /// Empty at cluster scope and for lists across namespaces.
     pub namespace: String,
+    /// Whether the path leads through the namespace; that of a namespace itself does not.
+    pub inside: bool,
     /// `pods`.
     pub resource: String,
     /// `status`, or empty.
@@ -117,6 +119,7 @@ fn resource_path(segments: &[String]) -> Option<ResourcePath> {
         && !matches!(rest[2].as_str(), "status" | "finalize")
     {
         found.namespace = rest[1].clone();
+        found.inside = true;
         rest = &rest[2..];
     } else if rest.len() >= 2 && rest[0] == "namespaces" {
         found.namespace = rest[1].clone();

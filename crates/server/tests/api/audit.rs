@@ -353,3 +353,29 @@ async fn counted(server: &TestServer, metric: &str) -> u64 {
     let value = text.lines().find_map(|line| line.strip_prefix(metric)?.strip_prefix(' '));
     value.unwrap_or_else(|| panic!("no {metric} in\n{text}")).parse().unwrap()
 }
+
+#[tokio::test]
+async fn what_cannot_be_applied_to_a_secret_is_not_written_down() {
+    let watched = Watched::start().await;
+    let path = "/api/v1/namespaces/default/secrets/s?fieldManager=m";
+    for (number, part) in [
+        json!({"data": {"k": {"inner": "topsecret"}}}),
+        json!({"data": "topsecret"}),
+        json!({"data": ["topsecret"]}),
+        json!({"stringData": {"k": ["topsecret"]}}),
+        json!({"type": {"k": "topsecret"}}),
+        json!({"topsecret": {"k": "topsecret"}}),
+        json!({"metadata": {"name": "s", "finalizers": ["topsecret", "topsecret"]}}),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}});
+        for (field, value) in part.as_object().unwrap() {
+            secret[field] = value.clone();
+        }
+        let answer = watched.server.patch(path, "apply", &secret).await;
+        assert!(!answer.status.is_success(), "{number}");
+    }
+    assert!(!watched.text().contains("topsecret"));
+}

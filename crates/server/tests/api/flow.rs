@@ -60,6 +60,23 @@ async fn a_seat_is_free_again_when_its_client_leaves() {
 }
 
 #[tokio::test]
+async fn slow_bodies_of_one_user_leave_seats_to_others() {
+    let server = TestServer::with(|setup| setup.flow = Limits { reads: 8, writes: 8 }).await;
+    let mut held = Vec::new();
+    for _ in 0..20 {
+        // Every user may ask this.
+        let asked =
+            server.ask(Method::POST, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews");
+        let asked = asked.header("content-type", "application/json");
+        let asked = asked.header("authorization", "Bearer alice-token");
+        let mut slow = Box::pin(asked.open_with(silence()));
+        assert!(slow.as_mut().now_or_never().is_none());
+        held.push(slow);
+    }
+    server.post(MAPS, &config_map("a")).await.expect(201);
+}
+
+#[tokio::test]
 async fn leases_and_health_are_not_behind_others() {
     let server = narrow().await;
     let mut held = Vec::new();

@@ -9,6 +9,7 @@ mod authentication;
 mod bad_input;
 mod certificates;
 mod conformance;
+mod confusion;
 mod create_rights;
 mod crud;
 mod cves;

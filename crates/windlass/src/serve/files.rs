@@ -29,15 +29,19 @@ pub fn authenticator(settings: &Settings) -> Result<Authenticator> {
         Some(path) => tokens(path)?,
         None => TokenFile::default(),
     };
-    let keys = verifying_keys(&settings.service_account_keys)?;
+    let keys = &settings.service_account_keys;
+    let keys = verifying_keys(keys, signing_key(keys)?.public_key())?;
     let (issuers, audiences) =
         (access.service_account_issuer.clone(), access.api_audiences.clone());
     let verifier = TokenVerifier::new(issuers, audiences, &keys)?
         .with_jwks_uri(access.service_account_jwks_uri.clone());
-    let client_cas = client_cas(&settings.client_ca)?;
+    let (front_proxy, clients) = (front_proxy(access)?, client_cas(&settings.client_ca)?);
+    if let Some(proxy) = &front_proxy {
+        check_apart(&clients, &proxy.cas.load(), &proxy.allowed_names)?;
+    }
     Ok(Authenticator {
-        front_proxy: front_proxy(access, &client_cas)?,
-        client_cas: ArcSwap::from_pointee(client_cas),
+        front_proxy,
+        client_cas: ArcSwap::from_pointee(clients),
         tokens: ArcSwap::from_pointee(tokens),
         service_accounts: Some(Arc::new(verifier)),
         bootstrap_tokens: access.enable_bootstrap_token_auth,
@@ -45,24 +49,28 @@ pub fn authenticator(settings: &Settings) -> Result<Authenticator> {
     })
 }
 
-fn front_proxy(access: &AccessArgs, clients: &ClientCas) -> Result<Option<FrontProxy>> {
+fn front_proxy(access: &AccessArgs) -> Result<Option<FrontProxy>> {
     let Some(path) = &access.requestheader_client_ca_file else { return Ok(None) };
-    let cas = client_cas(path)?;
-    if access.requestheader_allowed_names.is_empty() && cas.overlaps(clients) {
-        // Every client could then say that it is anybody.
-        bail!(
-            "{} and the client CAs have an authority in common: say with --requestheader-allowed-names which of its certificates are proxies",
-            path.display()
-        );
-    }
     Ok(Some(FrontProxy {
-        cas: ArcSwap::from_pointee(cas),
+        cas: ArcSwap::from_pointee(client_cas(path)?),
         allowed_names: access.requestheader_allowed_names.clone(),
         username_headers: access.requestheader_username_headers.clone(),
         uid_headers: access.requestheader_uid_headers.clone(),
         group_headers: access.requestheader_group_headers.clone(),
         extra_prefixes: access.requestheader_extra_headers_prefix.clone(),
     }))
+}
+
+/// Refuses proxies that any client could pass for: who has a certificate could then be anybody.
+pub fn check_apart(clients: &ClientCas, proxies: &ClientCas, names: &[String]) -> Result<()> {
+    if names.is_empty() && clients.overlaps(proxies) {
+        bail!(
+            "--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; \
+             --requestheader-allowed-names must be specified to ensure regular client certificates \
+             cannot set authenticating proxy headers for arbitrary users"
+        );
+    }
+    Ok(())
 }
 
 /// The CAs that may vouch for clients.
@@ -84,9 +92,10 @@ pub fn signing_key(keys: &ServiceAccountKeys) -> Result<PrivateKey> {
     PrivateKey::from_pem(&read(&keys.signing)?).with_context(|| keys.signing.display().to_string())
 }
 
-/// The keys that service-account tokens are verified with: those that are named, and the one that signs.
-pub fn verifying_keys(keys: &ServiceAccountKeys) -> Result<Vec<PublicKey>> {
-    let mut all = vec![signing_key(keys)?.public_key().clone()];
+/// The keys that service-account tokens are verified with: those that are named, and `signing`, the one
+/// that signs.
+pub fn verifying_keys(keys: &ServiceAccountKeys, signing: &PublicKey) -> Result<Vec<PublicKey>> {
+    let mut all = vec![signing.clone()];
     for path in &keys.verifying {
         let found = PublicKey::list_from_pem(&read(path)?);
         for key in found.with_context(|| path.display().to_string())? {
@@ -100,4 +109,48 @@ pub fn verifying_keys(keys: &ServiceAccountKeys) -> Result<Vec<PublicKey>> {
 
 fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use time::{Duration, OffsetDateTime};
+    use windlass_pki::{Authority, Serial, Subject, SystemRandom, Validity};
+
+    fn authority() -> CertificateDer<'static> {
+        let (subject, key) = (Subject::new("ca", &[]).unwrap(), PrivateKey::generate().unwrap());
+        let validity = Validity::lasting(OffsetDateTime::now_utc(), Duration::days(1)).unwrap();
+        let serial = Serial::random(&SystemRandom::new()).unwrap();
+        let ca = Authority::self_signed(&subject, validity, key, serial).unwrap();
+        ca.certificate().der().clone()
+    }
+
+    #[test]
+    fn what_is_signed_can_be_verified_whatever_the_files_say_now() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sa.key");
+        let (used, newer) = (PrivateKey::generate().unwrap(), PrivateKey::generate().unwrap());
+        std::fs::write(&path, newer.to_pem().unwrap().as_bytes()).unwrap();
+        let files = ServiceAccountKeys { signing: path.clone(), verifying: vec![path] };
+        let keys = verifying_keys(&files, used.public_key()).unwrap();
+        assert!(keys == [used.public_key().clone(), newer.public_key().clone()]);
+    }
+
+    #[test]
+    fn clients_and_proxies_need_cas_or_names_to_be_told_apart() {
+        let cas = |list: &[&CertificateDer<'static>]| {
+            let list: Vec<_> = list.iter().map(|ca| (*ca).clone()).collect();
+            ClientCas::new(&list).unwrap()
+        };
+        let (one, two) = (authority(), authority());
+        let named = ["proxy".to_owned()];
+        for (proxies, names, allowed) in [
+            (cas(&[&two]), &[][..], true),
+            (cas(&[&one]), &[], false),
+            (cas(&[&two, &one]), &[], false),
+            (cas(&[&one]), &named[..], true),
+        ] {
+            assert_eq!(check_apart(&cas(&[&one]), &proxies, names).is_ok(), allowed);
+        }
+    }
 }

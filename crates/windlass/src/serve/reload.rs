@@ -13,6 +13,9 @@ use std::time::Duration;
 use anyhow::Result;
 use arc_swap::ArcSwap;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use windlass_server::chain::authn::Authenticator;
+use windlass_server::chain::authn::client_cert::ClientCas;
+use windlass_server::chain::authn::front_proxy::FrontProxy;
 use windlass_server::server::Server;
 
 use super::{ServiceAccountKeys, Settings, TlsFiles, files};
@@ -63,9 +66,7 @@ impl Watched {
                 );
             }
             if changed(&self.client_ca) {
-                let read = files::client_cas(&self.client_ca);
-                let store = |cas| server.authenticator.client_cas.store(Arc::new(cas));
-                told("the client CAs", read.map(store));
+                told("the client CAs", self.clients(&server.authenticator));
             }
             if let Some(path) = &self.tokens
                 && changed(path)
@@ -76,19 +77,30 @@ impl Watched {
             if let (Some(path), Some(proxy)) = (&self.proxy_ca, &server.authenticator.front_proxy)
                 && changed(path)
             {
-                let store = |cas| proxy.cas.store(Arc::new(cas));
-                told("the proxies' CAs", files::client_cas(path).map(store));
+                let clients = server.authenticator.client_cas.load();
+                told("the proxies' CAs", proxies(path, proxy, &clients));
             }
-            if let Some(verifier) = &server.authenticator.service_accounts
+            if let (Some(verifier), Some(signer)) =
+                (&server.authenticator.service_accounts, &server.tokens)
                 && self.account_keys.verifying.iter().any(|path| changed(path))
             {
-                let read = files::verifying_keys(&self.account_keys);
+                // The key that signs is the one from the start, whatever its file says by now.
+                let read = files::verifying_keys(&self.account_keys, signer.public_key());
                 let replace = |keys: Vec<_>| Ok(verifier.replace_keys(&keys)?);
                 told("the keys of service-account tokens", read.and_then(replace));
             }
             known = now;
         }
         drop(watcher);
+    }
+
+    fn clients(&self, authenticator: &Authenticator) -> Result<()> {
+        let cas = files::client_cas(&self.client_ca)?;
+        if let Some(proxy) = &authenticator.front_proxy {
+            files::check_apart(&cas, &proxy.cas.load(), &proxy.allowed_names)?;
+        }
+        authenticator.client_cas.store(Arc::new(cas));
+        Ok(())
     }
 
     fn files(&self) -> Vec<&Path> {
@@ -104,6 +116,13 @@ impl Watched {
         let read = |path: &Path| (path.to_owned(), std::fs::read(path).unwrap_or_default());
         self.files().into_iter().map(read).collect()
     }
+}
+
+fn proxies(path: &Path, proxy: &FrontProxy, clients: &ClientCas) -> Result<()> {
+    let cas = files::client_cas(path)?;
+    files::check_apart(clients, &cas, &proxy.allowed_names)?;
+    proxy.cas.store(Arc::new(cas));
+    Ok(())
 }
 
 fn watch(files: Vec<&Path>) -> (Option<RecommendedWatcher>, Receiver<()>) {

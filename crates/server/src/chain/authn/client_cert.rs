@@ -37,6 +37,8 @@ pub enum Refused {
     UserId,
     #[error("the certificate is not that of a front proxy")]
     NoProxy,
+    #[error("the proxy's headers are not UTF-8")]
+    NotText,
 }
 
 /// Why a file of CAs cannot be used.

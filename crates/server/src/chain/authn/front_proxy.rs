@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
 use time::OffsetDateTime;
 
@@ -63,20 +63,21 @@ impl FrontProxy {
         if !self.allowed_names.is_empty() && !self.allowed_names.iter().any(known) {
             return Err(Refused::NoProxy);
         }
-        Ok(Some(Arc::new(self.user(name, headers))))
+        Ok(Some(Arc::new(self.user(text(name)?, headers)?)))
     }
 
-    fn user(&self, name: String, headers: &HeaderMap) -> User {
-        let uid = first(headers, &self.uid_headers).unwrap_or_default();
+    fn user(&self, name: String, headers: &HeaderMap) -> Result<User, Refused> {
+        let uid = first(headers, &self.uid_headers).map_or_else(|| Ok(String::new()), text)?;
         let mut user = User { name, uid, ..User::default() };
         for header in &self.group_headers {
-            let values =
-                headers.get_all(header.as_str()).iter().map(|value| text(value.as_bytes()));
-            user.groups.extend(values.filter(|group| !group.is_empty()));
+            let groups = headers.get_all(header.as_str()).iter().filter(|group| !group.is_empty());
+            for group in groups {
+                user.groups.push(text(group)?);
+            }
         }
         for (header, value) in headers {
             for key in self.extra_prefixes.iter().filter_map(|prefix| extra_key(header, prefix)) {
-                user.extra.entry(key).or_default().push(text(value.as_bytes()));
+                user.extra.entry(key).or_default().push(text(value)?);
             }
         }
         // A proxy may pass on somebody whom it does not know either.
@@ -84,18 +85,20 @@ impl FrontProxy {
         if !said && user.name != User::anonymous().name {
             user.groups.push(AUTHENTICATED.into());
         }
-        user
+        Ok(user)
     }
 }
 
 /// The first of the headers that is not empty.
-fn first(headers: &HeaderMap, names: &[String]) -> Option<String> {
-    let values = names.iter().filter_map(|name| headers.get(name.as_str()));
-    values.map(|value| text(value.as_bytes())).find(|value| !value.is_empty())
+fn first<'a>(headers: &'a HeaderMap, names: &[String]) -> Option<&'a HeaderValue> {
+    let mut values = names.iter().filter_map(|name| headers.get(name.as_str()));
+    values.find(|value| !value.is_empty())
 }
 
-fn text(value: &[u8]) -> String {
-    String::from_utf8_lossy(value).into_owned()
+/// What is no UTF-8 is refused: made to fit, two users would have one name.
+fn text(value: &HeaderValue) -> Result<String, Refused> {
+    let text = std::str::from_utf8(value.as_bytes());
+    text.map(str::to_owned).map_err(|_| Refused::NotText)
 }
 
 /// The fact that a header is about: what follows the prefix, percent-decoded. Names of headers
@@ -154,13 +157,27 @@ mod tests {
             headers.append(name, value.parse().unwrap());
         }
         let proxy = FrontProxy::new(ClientCas::default());
-        let user = proxy.user("jane".into(), &headers);
+        let user = proxy.user("jane".into(), &headers).unwrap();
         assert_eq!((user.name.as_str(), user.uid.as_str()), ("jane", "42"));
         assert_eq!(user.groups, ["dev", "ops", "system:authenticated"]);
         assert_eq!(user.extra["a"], ["1", "2"]);
-        let nobody = proxy.user("system:anonymous".into(), &HeaderMap::new());
+        let nobody = proxy.user("system:anonymous".into(), &HeaderMap::new()).unwrap();
         assert!(nobody.groups.is_empty());
         headers.insert("x-remote-group", "system:unauthenticated".parse().unwrap());
-        assert_eq!(proxy.user("jane".into(), &headers).groups, ["system:unauthenticated"]);
+        let stranger = proxy.user("jane".into(), &headers).unwrap();
+        assert_eq!(stranger.groups, ["system:unauthenticated"]);
+    }
+
+    #[test]
+    fn other_encodings_are_refused() {
+        let proxy = FrontProxy::new(ClientCas::default());
+        let odd = HeaderValue::from_bytes(b"j\xe9").unwrap();
+        assert!(matches!(text(&odd), Err(Refused::NotText)));
+        for header in ["x-remote-uid", "x-remote-group", "x-remote-extra-a"] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header, odd.clone());
+            let user = proxy.user("jane".into(), &headers);
+            assert!(matches!(user, Err(Refused::NotText)), "{header}");
+        }
     }
 }

@@ -77,8 +77,10 @@ impl Rbac {
             Target::Path(_) => "",
         };
         let request = Asked::of(asked);
-        let mut missing = Vec::new();
+        // A role that many bindings give is looked at once.
+        let (mut tried, mut missing) = (HashSet::new(), Vec::new());
         let allowed = index.visit(asked.user, namespace, |Grant { binding, rules }| match rules {
+            Some(rules) if !tried.insert(rules.as_ptr()) => ControlFlow::Continue(()),
             Some(rules) if rules.iter().any(|rule| rule.allows(&request)) => {
                 ControlFlow::Break(binding)
             }
@@ -111,12 +113,19 @@ impl Rbac {
             resolved.errors.push("the roles cannot be read".into());
             return resolved;
         };
-        let mut seen = HashSet::new();
+        // By role: one that is bound a thousand times allows no more than once.
+        let (mut seen, mut missing) = (HashSet::new(), HashSet::new());
         let _: ControlFlow<()> = index.visit(user, namespace, |Grant { binding, rules }| {
-            if seen.insert(std::ptr::from_ref(binding)) {
-                match rules {
-                    Some(rules) => resolved.rules.extend(rules.iter().cloned()),
-                    None => resolved.errors.push(binding.role.missing()),
+            match rules {
+                Some(rules) if seen.insert(rules.as_ptr()) => {
+                    resolved.rules.extend(rules.iter().cloned());
+                }
+                Some(_) => {}
+                None => {
+                    let why = binding.role.missing();
+                    if missing.insert(why.clone()) {
+                        resolved.errors.push(why);
+                    }
                 }
             }
             ControlFlow::Continue(())
@@ -133,14 +142,11 @@ impl Rbac {
 
 /// Several errors as Go's aggregate shows them.
 pub fn aggregated(errors: Vec<String>) -> String {
-    let mut texts: Vec<String> = Vec::with_capacity(errors.len());
-    for error in errors {
-        if !texts.contains(&error) {
-            texts.push(error);
-        }
-    }
+    let mut seen = HashSet::new();
+    let texts: Vec<&str> =
+        errors.iter().map(String::as_str).filter(|text| seen.insert(*text)).collect();
     match texts.as_slice() {
-        [one] => one.clone(),
+        [one] => (*one).to_owned(),
         many => format!("[{}]", many.join(", ")),
     }
 }

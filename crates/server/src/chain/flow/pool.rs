@@ -1,7 +1,9 @@
 //! A number of seats, and the queues of those who wait for one.
 //!
 //! A seat that becomes free goes to the users in turn, and to a user's requests in the order they
-//! came. A seat is handed over from hand to hand: while anybody waits, none is free.
+//! came. Nobody has all the seats: a user whose requests hold theirs for long, as slow bodies do, leaves
+//! some to others. A seat is handed over from hand to hand: while anybody waits who may have one, none
+//! is free.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,6 +18,8 @@ use crate::limits;
 pub struct Bounds {
     /// Requests worked on at a time.
     pub seats: usize,
+    /// Of these, requests of one user.
+    pub of_one: usize,
     /// Requests of one user that wait.
     pub per_user: usize,
     /// Requests that wait in all.
@@ -27,6 +31,7 @@ impl Bounds {
     pub fn of(seats: usize) -> Bounds {
         Bounds {
             seats,
+            of_one: seats - seats / limits::SEATS_FOR_OTHERS,
             per_user: seats.saturating_mul(limits::QUEUE_PER_USER),
             in_all: seats.saturating_mul(limits::QUEUE_IN_ALL),
         }
@@ -43,6 +48,8 @@ pub struct Pool {
 struct State {
     free: usize,
     waiting: usize,
+    /// How many seats users have. A user is in here only while they have one.
+    held: HashMap<Arc<str>, usize>,
     /// Those who wait. A user is in here only while one of their requests waits.
     queues: HashMap<Arc<str>, VecDeque<Waiter>>,
     /// The users in `queues`, in the order in which they get seats.
@@ -84,9 +91,10 @@ impl Pool {
     /// A seat, or a place in the queue of `user`.
     pub fn enter(self: &Arc<Self>, user: &str) -> Entry {
         let mut state = self.lock();
-        if state.free > 0 {
+        if state.free > 0 && state.holds(user) < self.bounds.of_one {
             state.free -= 1;
-            return Entry::Seat(Seat(Some(self.clone())));
+            let user = state.sit(user);
+            return Entry::Seat(Seat(Some((self.clone(), user))));
         }
         let own = state.queues.get(user).map_or(0, VecDeque::len);
         if own >= self.bounds.per_user {
@@ -110,13 +118,17 @@ impl Pool {
         self.lock().waiting
     }
 
-    /// Passes a seat on to whose turn it is.
-    fn pass_on(self: &Arc<Self>) {
+    /// Passes a seat that `user` had on to whose turn it is.
+    fn pass_on(self: &Arc<Self>, mut user: Arc<str>) {
         loop {
             let next = {
                 let mut state = self.lock();
-                match state.next() {
-                    Some(next) => next,
+                state.rise(&user);
+                match state.next(self.bounds.of_one) {
+                    Some((next, whose)) => {
+                        user = whose;
+                        next
+                    }
                     None => {
                         state.free += 1;
                         return;
@@ -124,7 +136,7 @@ impl Pool {
                 }
             };
             // Outside of the lock: one who left in this moment hands the seat back.
-            match next.hand.send(Seat(Some(self.clone()))) {
+            match next.hand.send(Seat(Some((self.clone(), user.clone())))) {
                 Ok(()) => return,
                 Err(mut seat) => seat.0 = None,
             }
@@ -154,18 +166,41 @@ impl State {
         (user, ticket)
     }
 
-    /// Takes the first request of the user whose turn it is; the user goes to the end of the round.
-    fn next(&mut self) -> Option<Waiter> {
-        let user = self.round.pop_front()?;
+    fn holds(&self, user: &str) -> usize {
+        self.held.get(user).copied().unwrap_or_default()
+    }
+
+    /// Counts a seat as the user's.
+    fn sit(&mut self, user: &str) -> Arc<str> {
+        let known = self.held.get_key_value(user).map(|(user, _)| user.clone());
+        let user = known.unwrap_or_else(|| user.into());
+        *self.held.entry(user.clone()).or_default() += 1;
+        user
+    }
+
+    /// Counts a seat as the user's no more.
+    fn rise(&mut self, user: &Arc<str>) {
+        let Some(held) = self.held.get_mut(user) else { return };
+        *held -= 1;
+        if *held == 0 {
+            self.held.remove(user);
+        }
+    }
+
+    /// Seats the first request of the user whose turn it is, of those who have less than `of_one`; the
+    /// user goes to the end of the round.
+    fn next(&mut self, of_one: usize) -> Option<(Waiter, Arc<str>)> {
+        let at = self.round.iter().position(|user| self.holds(user) < of_one)?;
+        let user = self.round.remove(at)?;
         let queue = self.queues.get_mut(&user)?;
         let next = queue.pop_front()?;
         self.waiting -= 1;
         if queue.is_empty() {
             self.queues.remove(&user);
         } else {
-            self.round.push_back(user);
+            self.round.push_back(user.clone());
         }
-        Some(next)
+        Some((next, self.sit(&user)))
     }
 
     /// Takes somebody out who no longer waits. It may be that they got their seat meanwhile.
@@ -200,12 +235,12 @@ impl State {
 }
 
 /// One of the seats; passed on when dropped.
-pub struct Seat(Option<Arc<Pool>>);
+pub struct Seat(Option<(Arc<Pool>, Arc<str>)>);
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        if let Some(pool) = self.0.take() {
-            pool.pass_on();
+        if let Some((pool, user)) = self.0.take() {
+            pool.pass_on(user);
         }
     }
 }

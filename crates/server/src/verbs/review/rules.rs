@@ -1,9 +1,12 @@
 //! What may the caller do in a namespace?
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
-use crate::chain::authz::rbac::aggregated;
+use crate::chain::authz::rbac::{Rule, aggregated};
 use crate::error::Error;
+use crate::limits;
 use crate::user::User;
 use crate::verbs::Call;
 
@@ -15,7 +18,8 @@ pub fn answer(call: &Call<'_>, question: &mut Value) -> Result<(), Error> {
     }
     let found = call.server.authorizer.rbac().resolve(call.user, namespace);
     let (mut resources, mut paths) = (Vec::new(), Vec::new());
-    for rule in &found.rules {
+    let listed = as_many_as_fit(&found.rules);
+    for rule in listed {
         if !rule.resources.is_empty() {
             let mut shown = shown(&rule.verbs);
             list(&mut shown, "apiGroups", &rule.api_groups);
@@ -29,9 +33,13 @@ pub fn answer(call: &Call<'_>, question: &mut Value) -> Result<(), Error> {
             paths.push(Value::Object(shown));
         }
     }
-    let (mut errors, incomplete) = (Vec::new(), is_node(call.user));
-    if incomplete {
+    let (mut errors, node) = (Vec::new(), is_node(call.user));
+    let incomplete = node || listed.len() < found.rules.len();
+    if node {
         errors.push("node authorizer does not support user rule resolution".to_owned());
+    }
+    if listed.len() < found.rules.len() {
+        errors.push("there are more rules than can be listed".to_owned());
     }
     if !found.errors.is_empty() {
         errors.push(aggregated(found.errors));
@@ -48,6 +56,17 @@ pub fn answer(call: &Call<'_>, question: &mut Value) -> Result<(), Error> {
     Ok(())
 }
 
+/// The first of the rules. Roles can be bound by the thousand, and an answer takes many times the memory of
+/// the rules in it.
+fn as_many_as_fit(rules: &[Arc<Rule>]) -> &[Arc<Rule>] {
+    let mut words = 0;
+    let fits = rules.iter().take_while(|rule| {
+        words += rule.words();
+        words <= limits::LISTED_RULES
+    });
+    rules.get(..fits.count()).unwrap_or_default()
+}
+
 /// What nodes may do is not written down in rules.
 fn is_node(user: &User) -> bool {
     user.name.starts_with("system:node:") && user.is_in("system:nodes")
@@ -60,5 +79,18 @@ fn shown(verbs: &[String]) -> Map<String, Value> {
 fn list(rule: &mut Map<String, Value>, field: &str, list: &[String]) {
     if !list.is_empty() {
         rule.insert(field.into(), json!(list));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_listed_is_bounded() {
+        let rule = Arc::new(Rule { verbs: vec!["get".into(); 1000], ..Rule::default() });
+        let fits = limits::LISTED_RULES / 1001;
+        assert_eq!(as_many_as_fit(&vec![rule.clone(); fits]).len(), fits);
+        assert_eq!(as_many_as_fit(&vec![rule; fits + 10]).len(), fits);
     }
 }

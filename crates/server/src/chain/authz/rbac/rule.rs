@@ -44,6 +44,12 @@ impl Rule {
         rules.as_array().into_iter().flatten().filter_map(Rule::parse).collect()
     }
 
+    /// How large it is: the words in its lists, and itself.
+    pub fn words(&self) -> usize {
+        let lists = [&self.verbs, &self.api_groups, &self.resources, &self.resource_names];
+        lists.iter().fold(self.non_resource_urls.len() + 1, |sum, list| sum + list.len())
+    }
+
     /// Whether it allows what is asked.
     pub fn allows(&self, asked: &Asked<'_>) -> bool {
         if !has(&self.verbs, ALL) && !has(&self.verbs, asked.verb) {

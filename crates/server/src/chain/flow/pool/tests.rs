@@ -9,7 +9,7 @@ use super::*;
 const LONG: Duration = Duration::from_secs(600);
 
 fn pool(seats: usize, per_user: usize, in_all: usize) -> Arc<Pool> {
-    Pool::new(Bounds { seats, per_user, in_all })
+    Pool::new(Bounds { seats, of_one: seats, per_user, in_all })
 }
 
 #[track_caller]
@@ -35,6 +35,7 @@ fn is_empty(pool: &Pool) {
     assert_eq!((pool.taken(), pool.waiting()), (0, 0));
     let state = pool.lock();
     assert!(state.queues.is_empty() && state.round.is_empty(), "users are remembered");
+    assert!(state.held.is_empty(), "users are remembered");
 }
 
 #[tokio::test]
@@ -87,6 +88,28 @@ async fn users_take_turns_and_their_requests_keep_their_order() {
     assert_eq!(order, ["a0", "b3", "c4", "a1", "b5", "a2"]);
     held.take();
     is_empty(&pool);
+}
+
+#[tokio::test]
+async fn nobody_has_all_the_seats() {
+    let pool = Pool::new(Bounds::of(8));
+    let mut slow: Vec<Seat> = (0..6).map(|_| seat(pool.enter("slow"))).collect();
+    let mut next = Box::pin(place(pool.enter("slow")).wait(LONG));
+    let (first, second) = (seat(pool.enter("a")), seat(pool.enter("b")));
+    let mut third = Box::pin(place(pool.enter("c")).wait(LONG));
+    drop(first);
+    assert!(next.as_mut().now_or_never().is_none(), "it is not for one who has enough");
+    let third = third.as_mut().now_or_never().expect("c's turn");
+    drop(second);
+    assert_eq!(pool.taken(), 7, "a seat is free, and nobody who waits may have it");
+    slow.pop();
+    let next = next.as_mut().now_or_never().expect("the slow one's turn");
+    assert!(next.is_ok());
+    drop((slow, third, next));
+    is_empty(&pool);
+    for seats in 1..10 {
+        assert!((1..=seats).contains(&Bounds::of(seats).of_one), "{seats}");
+    }
 }
 
 #[tokio::test]
@@ -146,7 +169,9 @@ async fn a_seat_given_to_one_who_left_goes_on() {
 async fn no_seat_is_lost_in_any_order() {
     for seed in 0..200 {
         let mut random = StdRng::seed_from_u64(seed);
-        let pool = pool(random.random_range(1..4), 5, 12);
+        let seats = random.random_range(1..4);
+        let of_one = random.random_range(1..=seats);
+        let pool = Pool::new(Bounds { seats, of_one, per_user: 5, in_all: 12 });
         let (mut seats, mut waits) = (Vec::new(), Vec::new());
         for _ in 0..300 {
             match random.random_range(0..5) {
@@ -176,6 +201,12 @@ async fn no_seat_is_lost_in_any_order() {
             assert!(pool.taken() <= pool.bounds.seats && pool.waiting() <= 12, "seed {seed}");
             let queued: usize = pool.lock().queues.values().map(VecDeque::len).sum();
             assert_eq!(queued, pool.waiting(), "seed {seed}");
+            {
+                let state = pool.lock();
+                assert!(state.held.values().all(|held| *held <= of_one), "seed {seed}");
+                let may = |user: &Arc<str>| state.holds(user) < of_one;
+                assert!(state.free == 0 || !state.queues.keys().any(may), "seed {seed}");
+            }
             assert!(seats.len() <= pool.bounds.seats, "seed {seed}");
         }
         drop((seats, waits));
