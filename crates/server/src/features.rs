@@ -12,10 +12,18 @@ pub struct Features {
     pub pod_certificate_request: bool,
 }
 
-/// A feature that does not exist.
-#[derive(Debug, thiserror::Error)]
-#[error("unrecognized feature gate: {0} (there are {known})", known = KNOWN.join(", "))]
-pub struct Unknown(String);
+/// What cannot be turned on or off so.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadGates {
+    /// There is no such feature.
+    #[error("unrecognized feature gate: {0} (there are {known})", known = KNOWN.join(", "))]
+    Unknown(String),
+    /// A feature that is on needs one that is off.
+    #[error("{0} is enabled, but depends on features that are disabled: [{1}]")]
+    Depends(&'static str, &'static str),
+}
+
+const PROJECTION: &str = "ClusterTrustBundleProjection";
 
 const KNOWN: [&str; 3] =
     ["ClusterTrustBundle", "ClusterTrustBundleProjection", "PodCertificateRequest"];
@@ -31,14 +39,66 @@ impl Default for Features {
 }
 
 impl Features {
+    /// All features as they are by default, but these. Without trust bundles there is nothing to project,
+    /// so turning them off turns that off as well, unless it is asked for.
+    pub fn with<'a>(gates: impl Iterator<Item = (&'a str, bool)>) -> Result<Features, BadGates> {
+        let mut features = Features::default();
+        let mut projection = None;
+        for (name, on) in gates {
+            features.set(name, on)?;
+            if name == PROJECTION {
+                projection = Some(on);
+            }
+        }
+        if !features.cluster_trust_bundle {
+            if projection == Some(true) {
+                return Err(BadGates::Depends(PROJECTION, "ClusterTrustBundle"));
+            }
+            features.cluster_trust_bundle_projection = false;
+        }
+        Ok(features)
+    }
+
     /// Turns the feature `name` on or off.
-    pub fn set(&mut self, name: &str, on: bool) -> Result<(), Unknown> {
+    pub fn set(&mut self, name: &str, on: bool) -> Result<(), BadGates> {
         match name {
             "ClusterTrustBundle" => self.cluster_trust_bundle = on,
             "ClusterTrustBundleProjection" => self.cluster_trust_bundle_projection = on,
             "PodCertificateRequest" => self.pod_certificate_request = on,
-            other => return Err(Unknown(other.to_owned())),
+            other => return Err(BadGates::Unknown(other.to_owned())),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_needs_another_feature_goes_with_it() {
+        let all = Features::default();
+        let none =
+            Features { cluster_trust_bundle: false, cluster_trust_bundle_projection: false, ..all };
+        for (gates, wanted) in [
+            (&[][..], Ok(all)),
+            (&[("ClusterTrustBundle", false)], Ok(none)),
+            (
+                &[(PROJECTION, false)],
+                Ok(Features { cluster_trust_bundle_projection: false, ..all }),
+            ),
+            (
+                &[(PROJECTION, true), ("ClusterTrustBundle", false)],
+                Err(BadGates::Depends(PROJECTION, "ClusterTrustBundle")),
+            ),
+            (&[("Nonsense", true)], Err(BadGates::Unknown("Nonsense".into()))),
+        ] {
+            assert_eq!(Features::with(gates.iter().copied()), wanted, "{gates:?}");
+        }
+        let told = BadGates::Depends(PROJECTION, "ClusterTrustBundle").to_string();
+        assert_eq!(
+            told,
+            "ClusterTrustBundleProjection is enabled, but depends on features that are disabled: [ClusterTrustBundle]"
+        );
     }
 }

@@ -20,6 +20,7 @@ pub struct Metrics {
     durations: Family<DurationLabels, Histogram>,
     inflight: Family<InflightLabels, RawGauge>,
     longrunning: Family<LongrunningLabels, RawGauge>,
+    certificates: Histogram,
     lifetimes_requested: Family<SignerLabels, Counter>,
     lifetimes_honored: Family<SignerLabels, Counter>,
     sources: Vec<Source>,
@@ -94,6 +95,24 @@ const BUCKETS: [f64; 22] = [
     10.0, 15.0, 20.0, 30.0, 45.0,
 ];
 
+/// kube-apiserver's buckets for the time left to certificates: from half an hour to a year.
+const LIFETIMES: [f64; 14] = [
+    0.0,
+    1_800.0,
+    3_600.0,
+    7_200.0,
+    21_600.0,
+    43_200.0,
+    86_400.0,
+    172_800.0,
+    345_600.0,
+    604_800.0,
+    2_592_000.0,
+    7_776_000.0,
+    15_552_000.0,
+    31_104_000.0,
+];
+
 impl Metrics {
     /// All counters at zero; `sources` are asked at every scrape.
     pub fn new(sources: Vec<Source>) -> Metrics {
@@ -119,6 +138,12 @@ impl Metrics {
         );
         let longrunning = Family::default();
         prometheus.register("apiserver_longrunning_requests", "Open watches", longrunning.clone());
+        let certificates = Histogram::new(LIFETIMES);
+        prometheus.register(
+            "apiserver_client_certificate_expiration_seconds",
+            "Time left to the client certificate of a request",
+            certificates.clone(),
+        );
         let lifetimes_requested = Family::default();
         prometheus.register(
             "apiserver_certificates_registry_csr_requested_duration",
@@ -137,6 +162,7 @@ impl Metrics {
             durations,
             inflight,
             longrunning,
+            certificates,
             lifetimes_requested,
             lifetimes_honored,
             sources,
@@ -170,6 +196,11 @@ impl Metrics {
             };
             self.durations.get_or_create(&labels).observe(took.as_secs_f64());
         }
+    }
+
+    /// Counts a request by a client certificate with this much time left.
+    pub fn client_certificate(&self, left: time::Duration) {
+        self.certificates.observe(left.as_seconds_f64());
     }
 
     /// Counts a request while it is worked on.
@@ -306,6 +337,19 @@ mod tests {
             assert!(text.contains(words), "{words} in\n{text}");
         }
         assert!(!text.contains("EOF"));
+    }
+
+    #[test]
+    fn the_time_left_to_certificates_is_counted() {
+        let metrics = Metrics::new(Vec::new());
+        metrics.client_certificate(time::Duration::hours(3));
+        let text = metrics.text();
+        for (bucket, count) in [("7200.0", 0), ("21600.0", 1)] {
+            let line = format!(
+                "apiserver_client_certificate_expiration_seconds_bucket{{le=\"{bucket}\"}} {count}"
+            );
+            assert!(text.contains(&line), "{line} in\n{text}");
+        }
     }
 
     #[test]

@@ -110,7 +110,7 @@ impl Authenticator {
             }
         }
         server.faults.at(Check::ClientCertificate)?;
-        match peer.certificate_user(&self.client_cas.load_full(), now) {
+        match self.certified(server, peer, now) {
             Ok(Some(user)) => return Ok(user),
             Ok(None) => {}
             Err(why) => {
@@ -130,6 +130,19 @@ impl Authenticator {
             }
         }
         if refused { Err(Error::Unauthorized) } else { Ok(Arc::new(User::anonymous())) }
+    }
+
+    fn certified(
+        &self,
+        server: &Server,
+        peer: &Peer,
+        now: OffsetDateTime,
+    ) -> Result<Option<Arc<User>>, client_cert::Refused> {
+        let Some(verified) = peer.certificate(&self.client_cas.load_full(), now)? else {
+            return Ok(None);
+        };
+        server.metrics.client_certificate(verified.until - now);
+        verified.user.clone().map(Some)
     }
 
     /// Whom a token stands for, if it is meant for any of `audiences`.

@@ -49,7 +49,7 @@ fn takes_the_flags_of_a_server() {
     let Command::Server(server) = cli.command else { panic!() };
     assert_eq!(server.serve.shutdown_grace, Duration::from_secs(90));
     assert_eq!(server.service_account_key_file, [PathBuf::from("a"), PathBuf::from("b")]);
-    let gates = server.feature_gates.iter().map(|gate| (gate.name.as_str(), gate.enabled));
+    let gates = server.serve.feature_gates.iter().map(|gate| (gate.name.as_str(), gate.enabled));
     assert_eq!(gates.collect::<Vec<_>>(), [("A", true), ("B", false), ("C", true)]);
 }
 
