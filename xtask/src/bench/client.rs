@@ -141,12 +141,16 @@ impl Connection {
         path: &str,
         body: Bytes,
     ) -> Result<Response<Incoming>> {
+        let media = match method {
+            Method::PATCH => "application/merge-patch+json",
+            _ => "application/json",
+        };
         let mut request = Request::builder().method(method);
         if let Some(authorization) = &self.authorization {
             request = request.header("authorization", &**authorization);
         }
         if !body.is_empty() {
-            request = request.header("content-type", "application/json");
+            request = request.header("content-type", media);
         }
         match &mut self.sender {
             Sender::Http1(sender) => {

@@ -3,6 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use hyper::Method;
 use tokio::task::JoinSet;
@@ -31,6 +33,8 @@ pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
     let created = phase(client, Protocol::Http1, Op::Create, &[usize::MAX; CLIENTS], lasts).await?;
     let made = created.done.clone();
     table.add(created.row("create, 1 KiB ConfigMap")?.reference(900.0));
+    let asked = phase(client, Protocol::Http1, Op::Ask, &[usize::MAX; CLIENTS], lasts).await?;
+    table.add(asked.row("create, CertificateSigningRequest")?.reference(700.0));
     let got = phase(client, Protocol::Http1, Op::Get, &made, lasts).await?;
     table.add(got.row("get")?.reference(2_200.0));
     let got = phase(client, Protocol::Http2, Op::Get, &made, lasts).await?;
@@ -82,10 +86,22 @@ pub fn config_map(name: &str, size: usize, count: u64) -> Bytes {
     .into()
 }
 
+/// A request for a client certificate; the server verifies its signature every time.
+fn signing_request(name: &str) -> Bytes {
+    let pem = include_str!("../../../crates/server/tests/api/conformance/fixtures/csr-p256.pem");
+    let request = STANDARD.encode(pem);
+    format!(
+        r#"{{"apiVersion":"certificates.k8s.io/v1","kind":"CertificateSigningRequest","metadata":{{"name":"{name}"}},"spec":{{"request":"{request}","signerName":"example.com/bench","usages":["client auth"]}}}}"#
+    )
+    .into()
+}
+
 /// What a client does over and over.
 #[derive(Clone, Copy)]
 enum Op {
     Create,
+    /// A certificate signing request.
+    Ask,
     Get,
     GetUpdate,
     List,
@@ -106,6 +122,10 @@ impl Op {
             Self::Create => {
                 let body = renamed(prepared, name);
                 connection.expect(Method::POST, &objects, body).await?;
+            }
+            Self::Ask => {
+                let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+                connection.expect(Method::POST, path, renamed(prepared, name)).await?;
             }
             Self::Get => {
                 connection.expect(Method::GET, &object, none).await?;
@@ -188,7 +208,10 @@ async fn phase(
     for _ in objects {
         connections.push(client.connect(protocol).await?);
     }
-    let prepared = config_map("NAME", 1_024, 0);
+    let prepared = match op {
+        Op::Ask => signing_request("NAME"),
+        _ => config_map("NAME", 1_024, 0),
+    };
     let started = Instant::now();
     let mut workers = JoinSet::new();
     for (worker, mut connection) in connections.into_iter().enumerate() {

@@ -11,21 +11,27 @@ use http_body_util::BodyExt;
 use hyper::Method;
 use hyper::body::Incoming;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::json;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use windlass_pki::{Authority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+
 use super::Bench;
 use super::client::{Client, Connection, Protocol};
-use super::rates::{NAMESPACE, config_map, fill};
 use super::server::Server;
 use super::table::{Row, Spread, Table};
 
-/// A bundle of five certificates, about.
-const SMALL: usize = 3_500;
+/// Certificates in a small bundle, of about 3 KiB.
+const SMALL: usize = 5;
 
-/// A bundle of 140 certificates.
-const LARGE: usize = 90 * 1_024;
+/// Certificates in a large bundle, of about 90 KiB.
+const LARGE: usize = 140;
+
+/// What is watched.
+const BUNDLES: &str = "/apis/certificates.k8s.io/v1/clustertrustbundles";
+const WATCHED: &str = "/apis/certificates.k8s.io/v1/clustertrustbundles/watched";
 
 /// Connections being set up at the same time: enough to keep both sides busy, few enough that
 /// none waits long in the listen queue.
@@ -34,14 +40,15 @@ const SETUPS: usize = 64;
 /// One arrangement.
 struct Crowd {
     watchers: usize,
-    size: usize,
+    /// Certificates in the bundle they watch.
+    certificates: usize,
     /// Milliseconds from update to last; KiB per watcher; CPU seconds per update.
     reference: [Option<f64>; 3],
 }
 
 /// Measure every arrangement, each on a fresh server.
 pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
-    let crowd = |watchers, size, reference| Crowd { watchers, size, reference };
+    let crowd = |watchers, certificates, reference| Crowd { watchers, certificates, reference };
     let crowds = if let Some(watchers) = bench.args.watchers {
         vec![crowd(watchers, SMALL, [None; 3])]
     } else if bench.args.quick {
@@ -62,20 +69,18 @@ pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
 async fn measure_crowd(bench: &Bench, table: &mut Table, crowd: &Crowd) -> Result<()> {
     let count = crowd.watchers;
     raise_file_limit(count as u64 + 256)?;
-    let title = format!("{count} watchers, {:.1} KiB", crowd.size as f64 / 1_024.0);
-    let data = bench.scratch.join(format!("watchers-{count}-{}", crowd.size));
+    let bundle = bundle(crowd.certificates)?;
+    let title = format!("{count} watchers, {:.1} KiB", bundle.len() as f64 / 1_024.0);
+    let data = bench.scratch.join(format!("watchers-{count}-{}", crowd.certificates));
     let server = Server::start(bench, &data).await?;
-    fill(&server, NAMESPACE, 0, 0).await?;
-    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
     let mut updater = server.client.connect(Protocol::Http1).await?;
     let mut version = String::new();
     // The first updates warm what the server sets up once, so that it is not counted per watcher.
     for round in 0..5 {
-        let body = config_map("watched", crowd.size, round);
         let answer = if round == 0 {
-            updater.expect(Method::POST, &path, body).await?
+            updater.expect(Method::POST, BUNDLES, bundle.clone()).await?
         } else {
-            updater.expect(Method::PUT, &format!("{path}/watched"), body).await?
+            updater.expect(Method::PATCH, WATCHED, change(round)).await?
         };
         version = resource_version(&answer)?;
     }
@@ -85,7 +90,7 @@ async fn measure_crowd(bench: &Bench, table: &mut Table, crowd: &Crowd) -> Resul
     let (told, mut all_told) = mpsc::unbounded_channel();
     let connected = Instant::now();
     let streams =
-        connect(&server.client, count, &format!("{path}?watch=true&resourceVersion={version}"))
+        connect(&server.client, count, &format!("{BUNDLES}?watch=true&resourceVersion={version}"))
             .await?;
     let connecting = connected.elapsed();
     let arrived = Arc::new(AtomicUsize::new(0));
@@ -100,9 +105,7 @@ async fn measure_crowd(bench: &Bench, table: &mut Table, crowd: &Crowd) -> Resul
     let cpu_before = server.cpu()?;
     let mut samples = Vec::new();
     for round in 0..rounds {
-        let body = config_map("watched", crowd.size, 100 + round);
-        let took =
-            tell(&mut updater, &format!("{path}/watched"), body, &mut all_told, &mut readers).await;
+        let took = tell(&mut updater, change(100 + round), &mut all_told, &mut readers).await;
         samples.push(took.with_context(|| {
             format!("round {round}: {} events arrived in all", arrived.load(Ordering::SeqCst))
         })?);
@@ -132,6 +135,31 @@ async fn measure_crowd(bench: &Bench, table: &mut Table, crowd: &Crowd) -> Resul
     Ok(())
 }
 
+/// A trust bundle of so many authorities.
+fn bundle(certificates: usize) -> Result<Bytes> {
+    let now = time::OffsetDateTime::now_utc();
+    let mut anchors = String::new();
+    for number in 0..certificates {
+        let subject = Subject::new(&format!("bench-authority-{number}"), &[])?;
+        let validity = Validity::lasting(now, time::Duration::days(365))?;
+        let serial = Serial::random(&SystemRandom::new())?;
+        let ca = Authority::self_signed(&subject, validity, PrivateKey::generate()?, serial)?;
+        anchors.push_str(&ca.certificate().to_pem());
+    }
+    let bundle = json!({
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "ClusterTrustBundle",
+        "metadata": {"name": "watched"},
+        "spec": {"trustBundle": anchors},
+    });
+    Ok(bundle.to_string().into())
+}
+
+/// A change that every watcher is told of; the anchors stay.
+fn change(round: u64) -> Bytes {
+    format!(r#"{{"metadata":{{"annotations":{{"example.com/round":"{round:06}"}}}}}}"#).into()
+}
+
 fn referenced(row: Row, reference: Option<f64>) -> Row {
     match reference {
         Some(value) => row.reference(value),
@@ -142,13 +170,12 @@ fn referenced(row: Row, reference: Option<f64>) -> Row {
 /// Update once and wait until everybody has the whole event.
 async fn tell(
     updater: &mut Connection,
-    path: &str,
     body: Bytes,
     all_told: &mut mpsc::UnboundedReceiver<Instant>,
     readers: &mut JoinSet<Result<()>>,
 ) -> Result<Duration> {
     let sent = Instant::now();
-    updater.expect(Method::PUT, path, body).await?;
+    updater.expect(Method::PATCH, WATCHED, body).await?;
     tokio::select! {
         last = timeout(Duration::from_secs(30), all_told.recv()) => {
             let last = last.context("not everybody was told within 30 s")?;
