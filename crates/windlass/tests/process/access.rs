@@ -20,7 +20,7 @@ fn windlass(args: &[&str], path: Option<(&str, &Path)>) -> Output {
 }
 
 /// A kubeconfig for a new user.
-fn add_user(kubectl: &Kubectl, name: &str, groups: &[&str]) -> PathBuf {
+pub fn add_user(kubectl: &Kubectl, name: &str, groups: &[&str]) -> PathBuf {
     let place = kubectl.server.place();
     let file = place.path().join(format!("{name}.kubeconfig"));
     let mut args = vec!["user", "add", name, "--expires", "1d", "--out", file.to_str().unwrap()];

@@ -24,14 +24,13 @@ pub struct Kubectl {
 impl Kubectl {
     /// The administrator's, with a server of its own.
     pub fn new() -> Self {
-        let server = Windlass::start();
-        let kubeconfig = server.kubeconfig();
-        Self {
-            server: Arc::new(server),
-            kubeconfig,
-            token: None,
-            home: tempfile::tempdir().unwrap(),
-        }
+        Self::on(Windlass::start())
+    }
+
+    /// The administrator's, with this server.
+    pub fn on(server: Windlass) -> Self {
+        let (kubeconfig, home) = (server.kubeconfig(), tempfile::tempdir().unwrap());
+        Self { server: Arc::new(server), kubeconfig, token: None, home }
     }
 
     /// Somebody else's, with the same server.
@@ -101,7 +100,7 @@ impl Kubectl {
         self.fails_with("", args)
     }
 
-    fn fails_with(&self, input: &str, args: &[&str]) -> String {
+    pub fn fails_with(&self, input: &str, args: &[&str]) -> String {
         let output = self.feed(input, args);
         assert!(!output.status.success(), "kubectl {args:?} should fail");
         String::from_utf8(output.stderr).unwrap()

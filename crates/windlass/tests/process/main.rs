@@ -10,6 +10,7 @@ mod access;
 mod audit;
 mod bad_input;
 mod canary;
+mod certificates;
 mod cves;
 mod faults;
 mod http;
