@@ -22,6 +22,7 @@ pub struct Metrics {
     longrunning: Family<LongrunningLabels, RawGauge>,
     lifetimes_requested: Family<SignerLabels, Counter>,
     lifetimes_honored: Family<SignerLabels, Counter>,
+    client_certificates: Histogram,
     sources: Vec<Source>,
 }
 
@@ -94,6 +95,24 @@ const BUCKETS: [f64; 22] = [
     10.0, 15.0, 20.0, 30.0, 45.0,
 ];
 
+/// kube-apiserver's own, in seconds: from what has expired over hours and days to a year.
+const LIFETIMES: [f64; 14] = [
+    0.0,
+    1_800.0,
+    3_600.0,
+    7_200.0,
+    21_600.0,
+    43_200.0,
+    86_400.0,
+    172_800.0,
+    345_600.0,
+    604_800.0,
+    2_592_000.0,
+    7_776_000.0,
+    15_552_000.0,
+    31_104_000.0,
+];
+
 impl Metrics {
     /// All counters at zero; `sources` are asked at every scrape.
     pub fn new(sources: Vec<Source>) -> Metrics {
@@ -131,6 +150,12 @@ impl Metrics {
             "Issued certificate signing requests that got the lifetime they asked for, by signer",
             lifetimes_honored.clone(),
         );
+        let client_certificates = Histogram::new(LIFETIMES);
+        prometheus.register(
+            "apiserver_client_certificate_expiration_seconds",
+            "Remaining lifetime of the certificates that requests were authenticated with",
+            client_certificates.clone(),
+        );
         Metrics {
             prometheus,
             requests,
@@ -139,6 +164,7 @@ impl Metrics {
             longrunning,
             lifetimes_requested,
             lifetimes_honored,
+            client_certificates,
             sources,
         }
     }
@@ -199,6 +225,11 @@ impl Metrics {
         }
     }
 
+    /// Counts a request whose caller was known by a certificate that is good for so long.
+    pub fn client_certificate(&self, remaining: time::Duration) {
+        self.client_certificates.observe(remaining.as_seconds_f64());
+    }
+
     /// Everything, as Prometheus text.
     pub fn text(&self) -> String {
         let mut open = String::new();
@@ -230,7 +261,7 @@ impl Drop for Gauge {
 }
 
 /// Turns OpenMetrics into the older text form that every scraper reads: there a counter's type
-/// line carries the `_total` of its samples.
+/// line carries the `_total` of its samples, and bounds of buckets are written as Go writes them.
 pub fn plain(open: &str) -> String {
     let mut out = String::with_capacity(open.len());
     for line in open.lines() {
@@ -240,11 +271,35 @@ pub fn plain(open: &str) -> String {
             ["#", "TYPE", name, "counter"] => {
                 out.push_str(&format!("# TYPE {name}_total counter"));
             }
-            _ => out.push_str(line),
+            _ => match bound(line) {
+                Some((before, bound, after)) => {
+                    out.push_str(&format!("{before}{}{after}", as_go(bound)));
+                }
+                None => out.push_str(line),
+            },
         }
         out.push('\n');
     }
     out
+}
+
+/// The finite bound of a bucket's line, and what is before and after it.
+fn bound(line: &str) -> Option<(&str, f64, &str)> {
+    const LABEL: &str = "_bucket{le=\"";
+    let (before, rest) = line.split_at(line.find(LABEL)? + LABEL.len());
+    let (bound, after) = rest.split_at(rest.find('"')?);
+    let bound = bound.parse::<f64>().ok().filter(|bound| bound.is_finite())?;
+    Some((before, bound, after))
+}
+
+/// A number as scrapers have it from programs in Go: `0`, `1800`, `2.592e+06`.
+fn as_go(number: f64) -> String {
+    let scientific = format!("{number:e}");
+    match scientific.split_once('e').map(|(digits, exponent)| (digits, exponent.parse::<i32>())) {
+        Some((digits, Ok(exponent @ 6..))) => format!("{digits}e+{exponent:02}"),
+        Some((digits, Ok(exponent @ ..-4))) => format!("{digits}e-{:02}", -exponent),
+        _ => number.to_string(),
+    }
 }
 
 /// The process's own memory and time, from /proc where there is one.
@@ -301,11 +356,39 @@ mod tests {
             "# TYPE apiserver_request_total counter",
             "apiserver_request_total{code=\"200\",component=\"apiserver\",dry_run=\"\",group=\"\",resource=\"pods\",scope=\"cluster\",subresource=\"\",verb=\"LIST\",version=\"v1\"} 1",
             "apiserver_request_duration_seconds_bucket{le=\"0.005\"",
+            "apiserver_request_duration_seconds_bucket{le=\"1\"",
+            "apiserver_request_duration_seconds_bucket{le=\"+Inf\"",
             "more 1",
         ] {
             assert!(text.contains(words), "{words} in\n{text}");
         }
         assert!(!text.contains("EOF"));
+    }
+
+    #[test]
+    fn lifetimes_of_client_certificates_are_told() {
+        let metrics = Metrics::new(Vec::new());
+        metrics.client_certificate(time::Duration::minutes(45));
+        metrics.client_certificate(time::Duration::days(100));
+        let text = metrics.text();
+        let name = "apiserver_client_certificate_expiration_seconds";
+        for (bound, count) in [
+            ("0", 0),
+            ("1800", 0),
+            ("3600", 1),
+            ("604800", 1),
+            ("2.592e+06", 1),
+            ("7.776e+06", 1),
+            ("1.5552e+07", 2),
+            ("3.1104e+07", 2),
+            ("+Inf", 2),
+        ] {
+            let line = format!("{name}_bucket{{le=\"{bound}\"}} {count}\n");
+            assert!(text.contains(&line), "{line} in\n{text}");
+        }
+        assert!(text.contains(&format!("# TYPE {name} histogram\n")), "{text}");
+        assert!(text.contains(&format!("{name}_count 2\n")), "{text}");
+        assert_eq!(as_go(0.000_012_5), "1.25e-05");
     }
 
     #[test]

@@ -64,14 +64,14 @@ impl Peer {
         }
     }
 
-    /// The user the client's certificate stands for; none without a certificate.
+    /// The user the client's certificate stands for, and when it ends; none without a certificate.
     pub fn certificate_user(
         &self,
         cas: &Arc<ClientCas>,
         now: OffsetDateTime,
-    ) -> Result<Option<Arc<User>>, Refused> {
+    ) -> Result<Option<(Arc<User>, OffsetDateTime)>, Refused> {
         match self.certificate(cas, now)? {
-            Some(verified) => verified.user.clone().map(Some),
+            Some(verified) => verified.user.clone().map(|user| Some((user, verified.expires))),
             None => Ok(None),
         }
     }

@@ -119,6 +119,9 @@ pub struct ServeArgs {
     /// How long requests may go on after SIGTERM before they are cut off, for example 30s.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = values::duration)]
     pub shutdown_grace: Duration,
+    /// Features to turn on or off, for example ClusterTrustBundleProjection=true,PodCertificateRequest=false.
+    #[arg(long, value_name = "NAME=BOOL", value_delimiter = ',')]
+    pub feature_gates: Vec<FeatureGate>,
     #[command(flatten)]
     pub access: AccessArgs,
     #[command(flatten)]
@@ -164,9 +167,6 @@ pub struct ServerArgs {
     /// Private key to sign service-account tokens with (PEM).
     #[arg(long, value_name = "FILE")]
     pub service_account_signing_key_file: Option<PathBuf>,
-    /// Features to turn on or off, for example ClusterTrustBundleProjection=true,PodCertificateRequest=false.
-    #[arg(long, value_name = "NAME=BOOL", value_delimiter = ',')]
-    pub feature_gates: Vec<FeatureGate>,
 }
 
 /// Flags of `windlass controllers`.

@@ -162,11 +162,8 @@ fn plugins(access: &AccessArgs) -> Result<Plugins> {
 }
 
 fn features(gates: &[FeatureGate]) -> Result<Features> {
-    let mut features = Features::default();
-    for gate in gates {
-        features.set(&gate.name, gate.enabled).context("--feature-gates")?;
-    }
-    Ok(features)
+    let gates = gates.iter().map(|gate| (gate.name.as_str(), gate.enabled));
+    Features::from_gates(gates).context("--feature-gates")
 }
 
 fn audit(arguments: &AuditArgs) -> Result<Audit> {

@@ -111,7 +111,10 @@ impl Authenticator {
         }
         server.faults.at(Check::ClientCertificate)?;
         match peer.certificate_user(&self.client_cas.load_full(), now) {
-            Ok(Some(user)) => return Ok(user),
+            Ok(Some((user, expires))) => {
+                server.metrics.client_certificate(expires - now);
+                return Ok(user);
+            }
             Ok(None) => {}
             Err(why) => {
                 tracing::debug!(%why, "client certificate refused");

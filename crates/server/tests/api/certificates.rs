@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+use windlass_server::features::Features;
 use windlass_server::server::Setup;
 
 use super::fixture::{TestServer, names, version};
@@ -274,7 +275,9 @@ async fn a_feature_that_is_off_hides_its_kind_and_loses_nothing() {
     ] {
         let server = TestServer::start().await;
         let made = server.post(&path, &body).await.expect(201);
-        let off = |setup: &mut Setup| setup.features.set(feature, false).unwrap();
+        let off = |setup: &mut Setup| {
+            setup.features = Features::from_gates([(feature, false)]).unwrap();
+        };
         let server = server.restart_with(off).await;
         server.get(&format!("{path}/a")).await.fails(404, "NotFound");
         server.post(&path, &body).await.fails(404, "NotFound");

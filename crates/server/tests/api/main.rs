@@ -7,6 +7,7 @@ mod apply;
 mod audit;
 mod authentication;
 mod bad_input;
+mod body_mutations;
 mod certificates;
 mod conformance;
 mod confusion;

@@ -35,7 +35,7 @@ pub fn run(arguments: ServerArgs) -> Result<()> {
         client_ca: arguments.client_ca_file.unwrap_or_else(|| layout.pki("client-ca.crt")),
         token_auth_file: arguments.serve.token_auth_file,
         service_account_keys,
-        feature_gates: arguments.feature_gates,
+        feature_gates: arguments.serve.feature_gates,
         shutdown_grace: arguments.serve.shutdown_grace,
         access: arguments.serve.access,
         inflight: arguments.serve.inflight,

@@ -23,7 +23,7 @@ pub fn run(arguments: UpArgs) -> Result<()> {
             signing: layout.pki("sa.key"),
             verifying: vec![layout.pki("sa.pub")],
         },
-        feature_gates: Vec::new(),
+        feature_gates: arguments.serve.feature_gates,
         shutdown_grace: arguments.serve.shutdown_grace,
         access: arguments.serve.access,
         inflight: arguments.serve.inflight,

@@ -59,6 +59,8 @@ pub struct Verified {
     pub user: Result<Arc<User>, Refused>,
     /// Until when all of the chain holds.
     pub until: OffsetDateTime,
+    /// When the certificate itself ends.
+    pub expires: OffsetDateTime,
 }
 
 impl ClientCas {
@@ -118,7 +120,8 @@ impl ClientCas {
             )
             .map_err(Refused::Untrusted)?;
         let facts = Certificate::from_der(leaf).map_err(|_| Refused::Unreadable)?;
-        let mut until = facts.validity().not_after();
+        let expires = facts.validity().not_after();
+        let mut until = expires;
         for between in path.intermediate_certificates() {
             let between = Certificate::from_der(&between.der()).map_err(|_| Refused::Unreadable)?;
             until = until.min(between.validity().not_after());
@@ -127,7 +130,7 @@ impl ClientCas {
             until = until.min(ca.validity.not_after());
         }
         let common_name = facts.common_name().unwrap_or_default().to_owned();
-        Ok(Verified { common_name, user: user(&facts), until })
+        Ok(Verified { common_name, user: user(&facts), until, expires })
     }
 }
 
