@@ -1,8 +1,9 @@
-//! The project's chores: `cargo xtask test`, `cargo xtask tidy`, `cargo xtask bench`.
+//! The project's chores: `cargo xtask test`, `cargo xtask tidy`, `cargo xtask bench`, `cargo xtask fuzz`.
 
 #![allow(clippy::print_stdout, reason = "a command line tool answers on stdout")]
 
 mod bench;
+mod fuzz;
 mod test;
 mod tidy;
 mod tools;
@@ -22,6 +23,8 @@ enum Chore {
     Tidy,
     /// Start the release binary, drive it over TLS, and print a table of what was measured.
     Bench(bench::Args),
+    /// Try inputs by the million on everything that parses; needs cargo-fuzz and a nightly compiler.
+    Fuzz(fuzz::Args),
 }
 
 fn main() -> ExitCode {
@@ -29,6 +32,7 @@ fn main() -> ExitCode {
         Chore::Test(args) => test::run(&root(), &args),
         Chore::Tidy => tidy::run(&root()),
         Chore::Bench(args) => bench::run(&root(), &args),
+        Chore::Fuzz(args) => fuzz::run(&root(), &args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

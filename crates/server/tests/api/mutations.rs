@@ -220,7 +220,7 @@ const WORDS: &[&str] = &[
     "\n",
 ];
 
-fn scramble(bytes: &mut Vec<u8>, random: &mut Random) {
+pub fn scramble(bytes: &mut Vec<u8>, random: &mut Random) {
     let at = random.below(bytes.len() + 1);
     let len = random.below(6).min(bytes.len() - at);
     match random.below(5) {
@@ -243,7 +243,7 @@ fn scramble(bytes: &mut Vec<u8>, random: &mut Random) {
 }
 
 /// Puts something of another type in the place of one value of a JSON body.
-fn swap_value(body: &mut Vec<u8>, random: &mut Random) {
+pub fn swap_value(body: &mut Vec<u8>, random: &mut Random) {
     let Ok(mut value) = serde_json::from_slice::<Value>(body) else { return };
     let odd = [
         json!(null),

@@ -10,7 +10,7 @@ use windlass_store::{Change, Expect, Write};
 use super::conformance::compare::normal;
 use super::fixture::{Answer, TestServer};
 
-fn recorded(name: &str) -> Value {
+pub fn recorded(name: &str) -> Value {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../api/tests/fixtures/protobuf");
     let bytes = std::fs::read(folder.join(format!("{name}.json"))).unwrap();
     serde_json::from_slice(&bytes).unwrap()

@@ -54,6 +54,20 @@ fn takes_the_flags_of_a_server() {
 }
 
 #[test]
+fn features_are_turned_off_wherever_there_is_a_server() {
+    for command in ["up", "server"] {
+        let line = format!("windlass {command} --feature-gates PodCertificateRequest=false");
+        let serve = match parse(&line).unwrap().command {
+            Command::Up(up) => up.serve,
+            Command::Server(server) => server.serve,
+            other => panic!("{other:?}"),
+        };
+        let gates = serve.feature_gates.iter().map(|gate| (gate.name.as_str(), gate.enabled));
+        assert_eq!(gates.collect::<Vec<_>>(), [("PodCertificateRequest", false)], "{command}");
+    }
+}
+
+#[test]
 fn refuses_what_makes_no_sense() {
     for line in [
         "windlass",
@@ -71,6 +85,7 @@ fn refuses_what_makes_no_sense() {
         "windlass server --service-account-key-file k",
         "windlass server --feature-gates A",
         "windlass server --feature-gates A=yes",
+        "windlass up --feature-gates A",
         "windlass controllers",
         "windlass store",
         "windlass store backup",

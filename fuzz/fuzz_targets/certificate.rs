@@ -1,0 +1,21 @@
+//! Certificates in DER, of others and our own.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use windlass_fuzz::timed;
+use windlass_pki::{Certificate, ForeignCertificate};
+
+fuzz_target!(|data: &[u8]| {
+    timed(data, || {
+        if let Ok(certificate) = ForeignCertificate::from_der(data) {
+            assert_eq!(certificate.der(), data);
+            let _ = (certificate.subject().common_name(), certificate.subject().organizations());
+            let _ = certificate.public_key().pod_key_type();
+            let _ = certificate.public_key().to_public_key();
+        }
+        let _ = ForeignCertificate::several_from_der(data);
+        if let Ok(certificate) = Certificate::from_der(data) {
+            let _ = certificate.to_pem();
+        }
+    });
+});

@@ -1,0 +1,16 @@
+//! The chain that a signer puts into the status of a pod's request.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use windlass_fuzz::timed;
+use windlass_pki::IssuedChain;
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    timed(data, || {
+        let Ok(chain) = IssuedChain::parse(text) else { return };
+        let _ = chain.leaf_faults();
+        let _ = chain.check_rest();
+        assert!(chain.is_for(chain.leaf().public_key()));
+    });
+});

@@ -1,0 +1,16 @@
+//! Bodies in JSON. What was read and written again reads the same.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use windlass_api::decode;
+use windlass_fuzz::timed;
+
+fuzz_target!(|data: &[u8]| {
+    timed(data, || {
+        let _ = decode::summary(data);
+        let Ok(read) = decode::json(data) else { return };
+        assert!(read.value.is_object());
+        let again = decode::json(read.value.to_string().as_bytes());
+        assert_eq!(again.map(|read| read.value), Ok(read.value));
+    });
+});
