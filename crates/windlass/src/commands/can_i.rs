@@ -70,7 +70,15 @@ async fn attributes(client: &Client, arguments: &CanIArgs) -> Result<Value> {
         None => (arguments.resource.as_str(), ""),
     };
     let (asked, group) = resource.split_once('.').unwrap_or((resource, ""));
-    let found = if asked == "*" { None } else { find(client, asked, group).await? };
+    let found = match (asked, group) {
+        ("*", _) => None,
+        // Roles name signers; the API has no objects of them, so no server lists them.
+        ("signers", "" | CERTIFICATES) => {
+            let (plural, group) = (asked.to_owned(), CERTIFICATES.to_owned());
+            Some(Found { plural, group, namespaced: false })
+        }
+        _ => find(client, asked, group).await?,
+    };
     if found.is_none() && asked != "*" {
         eprintln!("windlass: the server does not have a resource type {resource:?}");
     }
@@ -93,6 +101,8 @@ async fn attributes(client: &Client, arguments: &CanIArgs) -> Result<Value> {
         "namespace": namespace,
     }))
 }
+
+const CERTIFICATES: &str = "certificates.k8s.io";
 
 struct Found {
     plural: String,

@@ -35,7 +35,8 @@ fn add(arguments: &UserAddArgs) -> Result<()> {
             made.until
         );
     }
-    if made.until < expires {
+    // Certificates count in whole seconds.
+    if made.until + time::Duration::SECOND < expires {
         eprintln!(
             "windlass: the client authority ends before that: the certificate ends {}",
             made.until

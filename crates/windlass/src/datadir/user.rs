@@ -66,7 +66,10 @@ pub fn write_new(path: &Path, contents: Zeroizing<String>) -> Result<()> {
     if path.try_exists().with_context(|| format!("cannot look at {}", path.display()))? {
         bail!("{} exists already; it is left alone", path.display());
     }
-    durable::write_all(&[durable::NewFile::private(path.to_owned(), contents)])
+    // The folder of `alice.kubeconfig` is the current one, which has no name in it.
+    let path = std::path::absolute(path)
+        .with_context(|| format!("cannot use {} as a file", path.display()))?;
+    durable::write_all(&[durable::NewFile::private(path, contents)])
 }
 
 fn authority(layout: &Layout) -> Result<Authority> {

@@ -77,6 +77,27 @@ fn a_user_gets_access_and_loses_it() {
 }
 
 #[test]
+fn a_credential_is_written_where_one_stands() {
+    let admin = Kubectl::new();
+    let place = admin.server.place();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    command.args(["user", "add", "bob", "--expires", "90d", "--data-dir"]).arg(place.data());
+    let made = command.current_dir(place.path()).output().unwrap();
+    let told = String::from_utf8_lossy(&made.stderr).into_owned();
+    assert!(made.status.success() && told.is_empty(), "{told}");
+    admin.with(place.path().join("bob.kubeconfig")).ok(&[
+        "auth",
+        "can-i",
+        "create",
+        "selfsubjectaccessreviews",
+    ]);
+    // The second time the first one is there.
+    assert!(!command.current_dir(place.path()).output().unwrap().status.success());
+    let (answer, yes) = can_i(&admin.kubeconfig, &["approve", "signers", "example.com/x"]);
+    assert!(yes && answer.starts_with("yes"), "{answer}");
+}
+
+#[test]
 fn kubectl_auth_commands() {
     let admin = Kubectl::new();
     let alice = admin.with(add_user(&admin, "alice", &["dev"]));
