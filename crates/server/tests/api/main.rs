@@ -19,6 +19,7 @@ mod events;
 mod failing_checks;
 mod fixture;
 mod flow;
+mod forgery;
 mod impersonation;
 mod lists;
 mod matrix;

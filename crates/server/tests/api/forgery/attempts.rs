@@ -35,14 +35,6 @@ impl How {
         How::ApplyAlone,
     ];
 
-    /// What managedFields call it.
-    pub fn operation(self) -> &'static str {
-        match self {
-            How::Apply | How::ApplyAlone => "Apply",
-            How::Put | How::Json | How::Merge | How::Strategic | How::StrategicReplace => "Update",
-        }
-    }
-
     fn media(self) -> &'static str {
         match self {
             How::Put => "application/json",

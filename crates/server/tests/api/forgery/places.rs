@@ -73,22 +73,6 @@ pub fn any(shape: Option<&Shape>) -> Value {
     }
 }
 
-/// The value with which a field is as good as absent.
-pub fn nothing(shape: &Shape) -> Value {
-    match shape {
-        Shape::Bool => json!(false),
-        Shape::Int32 | Shape::Int64 | Shape::Float | Shape::IntOrString => json!(0),
-        Shape::List(_) => json!([]),
-        Shape::Map(_) | Shape::Object(_) | Shape::FieldsV1 => json!({}),
-        Shape::String
-        | Shape::Raw
-        | Shape::Bytes
-        | Shape::Time
-        | Shape::MicroTime
-        | Shape::Quantity => json!(""),
-    }
-}
-
 impl Change {
     /// As `/spec/signerName = "x"`.
     pub fn shown(&self) -> String {

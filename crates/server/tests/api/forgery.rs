@@ -1,0 +1,375 @@
+//! What the server owns cannot be forged: every field of the kinds of certificates, set and removed by every
+//! verb and patch type, at every place it could be sent to, by somebody whom no role forbids anything.
+//!
+//! After each attempt the stored object may differ from what it was only where its writers may write.
+
+mod attempts;
+mod places;
+
+use std::collections::BTreeSet;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use attempts::How;
+use places::Change;
+
+use crate::fixture::TestServer;
+
+/// A kind as it is attacked.
+struct Target {
+    version: &'static str,
+    /// `certificatesigningrequests`, below its namespace if it has one.
+    place: &'static str,
+    type_name: &'static str,
+    object: Value,
+    /// What happened to the object before: put to these subresources.
+    before: Vec<(&'static str, Value)>,
+    /// Where it is attacked, and what may change there beside [`EVERYBODYS`].
+    open: &'static [(&'static str, &'static [&'static str])],
+}
+
+/// What whoever may write an object may change of it.
+const EVERYBODYS: &[&str] = &[
+    "/metadata/labels",
+    "/metadata/annotations",
+    "/metadata/finalizers",
+    "/metadata/ownerReferences",
+    "/metadata/generateName",
+];
+/// What follows from any change.
+const CONSEQUENCES: &[&str] = &["/metadata/managedFields", "/metadata/resourceVersion"];
+
+fn signing_request() -> Target {
+    let pem = include_bytes!("conformance/fixtures/csr-p256.pem");
+    let leaf = STANDARD.encode(include_bytes!("conformance/fixtures/leaf.pem"));
+    let approved = json!({"type": "Approved", "status": "True", "reason": "R", "message": "m"});
+    Target {
+        version: "v1",
+        place: "certificatesigningrequests",
+        type_name: "io.k8s.api.certificates.v1.CertificateSigningRequest",
+        object: json!({
+            "metadata": {"name": "it", "labels": {"a": "b"}},
+            "spec": {
+                "request": STANDARD.encode(pem), "signerName": "example.com/x",
+                "expirationSeconds": 3600, "usages": ["client auth"],
+            },
+        }),
+        before: vec![
+            ("approval", json!({"conditions": [approved]})),
+            ("status", json!({"conditions": [approved], "certificate": leaf})),
+        ],
+        open: &[
+            ("", &[]),
+            ("approval", &["/status/conditions"]),
+            ("status", &["/status/conditions"]),
+        ],
+    }
+}
+
+fn bundle(version: &'static str) -> Target {
+    let type_name = match version {
+        "v1" => "io.k8s.api.certificates.v1.ClusterTrustBundle",
+        "v1beta1" => "io.k8s.api.certificates.v1beta1.ClusterTrustBundle",
+        _ => "io.k8s.api.certificates.v1alpha1.ClusterTrustBundle",
+    };
+    let anchors = include_str!("conformance/fixtures/ca-p256.pem");
+    Target {
+        version,
+        place: "clustertrustbundles",
+        type_name,
+        object: json!({
+            "metadata": {"name": "example.com:x:it"},
+            "spec": {"signerName": "example.com/x", "trustBundle": anchors},
+        }),
+        before: Vec::new(),
+        open: &[("", &["/spec/trustBundle", "/metadata/generation"])],
+    }
+}
+
+fn pod_request(version: &'static str, decided: bool) -> Target {
+    let type_name = match version {
+        "v1" => "io.k8s.api.certificates.v1.PodCertificateRequest",
+        "v1beta1" => "io.k8s.api.certificates.v1beta1.PodCertificateRequest",
+        _ => "io.k8s.api.certificates.v1alpha1.PodCertificateRequest",
+    };
+    let stub = STANDARD.encode(include_bytes!("conformance/fixtures/pcr-p256.stub.der"));
+    let denied = json!({"conditions": [{
+        "type": "Denied", "status": "True", "reason": "R", "message": "m",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]});
+    Target {
+        version,
+        place: "namespaces/default/podcertificaterequests",
+        type_name,
+        object: json!({
+            "metadata": {"name": "it"},
+            "spec": {
+                "signerName": "example.com/x", "podName": "p", "podUID": "pod-uid", "serviceAccountName": "s",
+                "serviceAccountUID": "account-uid", "nodeName": "n", "nodeUID": "node-uid",
+                "maxExpirationSeconds": 3600, "stubPKCS10Request": stub,
+            },
+        }),
+        before: if decided { vec![("status", denied)] } else { Vec::new() },
+        // Kubernetes puts back the rest of the metadata, but not this.
+        open: &[("", &[]), ("status", &["/metadata/generateName"])],
+    }
+}
+
+impl Target {
+    fn collection(&self) -> String {
+        format!("/apis/certificates.k8s.io/{}/{}", self.version, self.place)
+    }
+
+    fn path(&self) -> String {
+        format!("{}/{}", self.collection(), self.object["metadata"]["name"].as_str().unwrap())
+    }
+
+    /// Makes the object anew, up to where it is attacked.
+    async fn make(&self, server: &TestServer) -> Value {
+        let path = self.path();
+        if server.get(&path).await.status == 200 {
+            // Finalizers that an attack left would keep it.
+            let free = json!({"metadata": {"finalizers": null}});
+            server.patch(&path, "merge", &free).await.expect(200);
+            server.delete(&path).await.expect(200);
+        }
+        let mut made = server.post(&self.collection(), &self.object).await.expect(201);
+        for (subresource, status) in &self.before {
+            made["status"] = status.clone();
+            made = server.put(&format!("{path}/{subresource}"), &made).await.expect(200);
+        }
+        made
+    }
+}
+
+#[tokio::test]
+async fn no_field_of_a_signing_request_is_forged() {
+    attack(signing_request()).await;
+}
+
+#[tokio::test]
+async fn no_field_of_a_trust_bundle_is_forged() {
+    for version in ["v1", "v1beta1", "v1alpha1"] {
+        attack(bundle(version)).await;
+    }
+}
+
+#[tokio::test]
+async fn no_field_of_a_pod_request_is_forged() {
+    for (version, decided) in [("v1", false), ("v1", true), ("v1beta1", true), ("v1alpha1", false)]
+    {
+        attack(pod_request(version, decided)).await;
+    }
+}
+
+/// A server, and alice, who may do everything because a role says so.
+async fn server() -> TestServer {
+    let server = TestServer::start().await;
+    let binding = json!({
+        "metadata": {"name": "alice"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}],
+    });
+    let path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    server.post(path, &binding).await.expect(201);
+    server
+}
+
+async fn attack(target: Target) {
+    let server = server().await;
+    let mut current = target.make(&server).await;
+    let mut forged = Vec::new();
+    let (mut tried, mut taken) = (0, 0);
+    for place in places::all(target.type_name) {
+        for value in [None, Some(places::any(place.shape.as_ref()))] {
+            let change = Change { at: place.at.clone(), value };
+            for (subresource, open) in target.open {
+                let path = match *subresource {
+                    "" => target.path(),
+                    subresource => format!("{}/{subresource}", target.path()),
+                };
+                for how in How::ALL {
+                    let wanted = change.made_to(&current);
+                    let body = how.body(&current, &wanted, std::slice::from_ref(&change));
+                    let answer = attempts::send(&server, "alice-token", &path, how, &body).await;
+                    tried += 1;
+                    let found = server.get(&target.path()).await.expect(200);
+                    assert_ne!(
+                        answer.json()["reason"],
+                        "InternalError",
+                        "{how:?} {path} {}",
+                        change.shown()
+                    );
+                    for changed in differences(&current, &found) {
+                        if !may_change(&changed, open, subresource, &target) {
+                            forged.push(format!(
+                                "{how:?} {path}: {} changed {changed}",
+                                change.shown()
+                            ));
+                        }
+                    }
+                    check_decided(&current, &found, &mut forged);
+                    if found != current {
+                        taken += 1;
+                        current = target.make(&server).await;
+                    }
+                }
+            }
+        }
+    }
+    assert!(
+        forged.is_empty(),
+        "{} of {tried}:\n{}",
+        forged.len(),
+        forged[..forged.len().min(40)].join("\n")
+    );
+    // Attacks that nothing comes of may be no attacks.
+    assert!(tried > 500 && taken > 10, "{taken} of {tried} attempts changed anything");
+}
+
+fn may_change(changed: &str, open: &[&str], subresource: &str, target: &Target) -> bool {
+    // Pod requests give nothing but their status away to those who write it.
+    let everybodys = !(subresource == "status" && target.place.ends_with("podcertificaterequests"));
+    CONSEQUENCES.contains(&changed)
+        || open.contains(&changed)
+        || (everybodys && EVERYBODYS.contains(&changed))
+}
+
+/// What was decided on a signing request stays: Approved, and nobody denies it later.
+fn check_decided(before: &Value, after: &Value, forged: &mut Vec<String>) {
+    let decisions = |object: &Value| -> Vec<Value> {
+        let all = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let decides = |c: &Value| matches!(c["type"].as_str(), Some("Approved" | "Denied"));
+        all.iter().filter(|c| decides(c)).map(|c| json!([c["type"], c["status"]])).collect()
+    };
+    if decisions(before) != decisions(after) {
+        forged.push(format!("decided {:?}, and then {:?}", decisions(before), decisions(after)));
+    }
+}
+
+/// The parts that differ, as `/metadata/labels`; parts of the second level, of which an owner can be told.
+fn differences(before: &Value, after: &Value) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let keys = |value: &Value| -> Vec<String> {
+        value.as_object().map(|map| map.keys().cloned().collect()).unwrap_or_default()
+    };
+    for top in keys(before).into_iter().chain(keys(after)) {
+        let (old, new) = (&before[&top], &after[&top]);
+        if old == new {
+            continue;
+        }
+        let inner: BTreeSet<String> = keys(old).into_iter().chain(keys(new)).collect();
+        if inner.is_empty() {
+            found.insert(format!("/{top}"));
+        }
+        found.extend(
+            inner
+                .iter()
+                .filter(|key| old.get(key) != new.get(key))
+                .map(|key| format!("/{top}/{key}")),
+        );
+    }
+    found
+}
+
+/// Who asks is whom the server knows, whatever the request says; and so is everything else it owns.
+#[tokio::test]
+async fn nothing_is_forged_in_a_new_object() {
+    let server = server().await;
+    for target in
+        [signing_request(), bundle("v1"), pod_request("v1", false), pod_request("v1beta1", false)]
+    {
+        let mut honest = target.object.clone();
+        honest["apiVersion"] = json!(format!("certificates.k8s.io/{}", target.version));
+        for place in places::all(target.type_name) {
+            let change =
+                Change { at: place.at.clone(), value: Some(places::any(place.shape.as_ref())) };
+            let body = change.made_to(&honest);
+            let asked = server.ask(http::Method::POST, &target.collection());
+            let answer =
+                asked.header("authorization", "Bearer alice-token").json(&body).send().await;
+            assert_ne!(answer.json()["reason"], "InternalError", "{}", change.shown());
+            if answer.status != 201 {
+                continue;
+            }
+            let made = answer.json();
+            let told = change.shown();
+            assert_ne!(made["metadata"]["uid"], "forged", "{told}");
+            assert_ne!(made["metadata"]["creationTimestamp"], "2001-01-01T00:00:00Z", "{told}");
+            assert!(made["metadata"].get("deletionTimestamp").is_none(), "{told}");
+            let status = made.get("status").cloned().unwrap_or(json!({}));
+            assert_eq!(status, json!({}), "{told}");
+            if target.place == "certificatesigningrequests" {
+                let asker = json!(["alice", "alice-uid", ["dev", "system:authenticated"]]);
+                let spec = &made["spec"];
+                assert_eq!(json!([spec["username"], spec["uid"], spec["groups"]]), asker, "{told}");
+                assert!(spec.get("extra").is_none(), "{told}");
+            }
+            let name = made["metadata"]["name"].as_str().unwrap();
+            let path = format!("{}/{name}", target.collection());
+            server
+                .patch(&path, "merge", &json!({"metadata": {"finalizers": null}}))
+                .await
+                .expect(200);
+            server.delete(&path).await.expect(200);
+        }
+    }
+}
+
+/// Nobody gets a certificate of the group that may do everything, whichever way they ask.
+#[tokio::test]
+async fn nobody_asks_for_masters() {
+    let server = server().await;
+    let pem = STANDARD.encode(include_bytes!("conformance/fixtures/csr-masters.pem"));
+    let collection = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let body = |metadata: Value| {
+        json!({
+            "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": metadata,
+            "spec": {
+                "request": pem, "signerName": "kubernetes.io/kube-apiserver-client", "usages": ["client auth"],
+            },
+        })
+    };
+    let before = server.revision();
+    let text = "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
+    for metadata in [json!({"name": "m"}), json!({"generateName": "m-"})] {
+        let told = server.post(collection, &body(metadata)).await.fails(403, "Forbidden");
+        assert!(told.ends_with(text), "{told}");
+    }
+    let applied = format!("{collection}/m?fieldManager=m");
+    let told =
+        server.patch(&applied, "apply", &body(json!({"name": "m"}))).await.fails(403, "Forbidden");
+    assert!(told.ends_with(text), "{told}");
+    let yaml =
+        server.ask(http::Method::POST, collection).header("content-type", "application/yaml");
+    // JSON is YAML.
+    let told =
+        yaml.raw(body(json!({"name": "m"})).to_string()).send().await.fails(403, "Forbidden");
+    assert!(told.ends_with(text), "{told}");
+    assert_eq!(server.revision(), before);
+}
+
+/// Signers have no namespace, so a role in one grants nothing about them.
+#[tokio::test]
+async fn no_namespace_grants_the_right_to_decide() {
+    let server = TestServer::start().await;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let all = json!({
+        "metadata": {"name": "alice"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}],
+    });
+    server.post(&format!("{rbac}/namespaces/default/rolebindings"), &all).await.expect(201);
+    let target = pod_request("v1", false);
+    let mut made = target.make(&server).await;
+    made["status"] = json!({"conditions": [{
+        "type": "Denied", "status": "True", "reason": "R", "message": "m",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]});
+    let path = format!("{}/status", target.path());
+    let asked = server.ask(http::Method::PUT, &path).header("authorization", "Bearer alice-token");
+    let told = asked.json(&made).send().await.fails(422, "Invalid");
+    assert!(told.contains("is not permitted to \"sign\" for signer \"example.com/x\""), "{told}");
+}
