@@ -127,4 +127,15 @@ mod tests {
         assert_eq!(error(&nested(MAX_DEPTH + 1)), "exceeded max depth");
         assert_eq!(error(&nested(1_000_000)), "exceeded max depth");
     }
+
+    #[test]
+    fn numbers_stay_the_same_when_they_are_read_again() {
+        let long = format!("1844{}67", "2".repeat(97));
+        for number in [long.as_str(), "2.2250738585072014e-308", "0.1"] {
+            let read = json(format!("{{\"n\":{number}}}").as_bytes()).unwrap().value;
+            let again = json(read.to_string().as_bytes()).unwrap().value;
+            assert_eq!(read, again, "{number}");
+            assert_eq!(read["n"].as_f64(), number.parse().ok(), "{number}");
+        }
+    }
 }
