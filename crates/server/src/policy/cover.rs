@@ -1,63 +1,17 @@
 //! Whether rules allow all that another rule allows.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
-use crate::registry::parts::{count, list, texts};
+use crate::chain::authz::rbac::{Rule, cover};
 
-/// Whether everything that `rule` allows is allowed by one of `rules` or other, piece by piece.
+/// Whether everything that `rule` allows is allowed by one of `rules` or other, piece by piece. A rule that cannot
+/// be read covers nothing and is not covered.
 pub fn covers(rules: &[Value], rule: &Value) -> bool {
-    let all_verbs = |holds: &dyn Fn(&str) -> bool| texts(rule, "/verbs").all(holds);
-    let paths = all_verbs(&|verb| {
-        texts(rule, "/nonResourceURLs").all(|path| {
-            rules.iter().any(|other| has(other, "/verbs", verb) && has_path(other, path))
-        })
-    });
-    let names: Vec<Option<&str>> = match count(rule, "/resourceNames") {
-        0 => vec![None],
-        _ => texts(rule, "/resourceNames").map(Some).collect(),
-    };
-    paths
-        && all_verbs(&|verb| {
-            texts(rule, "/apiGroups").all(|group| {
-                texts(rule, "/resources").all(|resource| {
-                    names.iter().all(|name| {
-                        rules.iter().any(|other| {
-                            has(other, "/verbs", verb)
-                                && has(other, "/apiGroups", group)
-                                && has_resource(other, resource)
-                                && has_name(other, *name)
-                        })
-                    })
-                })
-            })
-        })
-}
-
-fn has(rule: &Value, pointer: &str, word: &str) -> bool {
-    texts(rule, pointer).any(|each| each == "*" || each == word)
-}
-
-/// `*` is every resource with all that is under it; `*/scale` is the `scale` of every resource.
-fn has_resource(rule: &Value, resource: &str) -> bool {
-    let under = resource.split_once('/').map(|(_, under)| under);
-    texts(rule, "/resources").any(|each| {
-        each == "*"
-            || each == resource
-            || (each.strip_prefix("*/").is_some() && each.strip_prefix("*/") == under)
-    })
-}
-
-/// `None` is any name at all, which a rule on certain names does not allow.
-fn has_name(rule: &Value, name: Option<&str>) -> bool {
-    list(rule, "/resourceNames").is_empty()
-        || name.is_some_and(|name| texts(rule, "/resourceNames").any(|each| each == name))
-}
-
-/// `/a*` is every path that begins so.
-fn has_path(rule: &Value, path: &str) -> bool {
-    texts(rule, "/nonResourceURLs").any(|each| {
-        each == path || each.strip_suffix('*').is_some_and(|start| path.starts_with(start))
-    })
+    let held: Vec<Arc<Rule>> = rules.iter().filter_map(Rule::parse).map(Arc::new).collect();
+    let Some(wanted) = Rule::parse(rule) else { return false };
+    cover::missing(&held, &[wanted]).is_ok_and(|missing| missing.is_empty())
 }
 
 #[cfg(test)]
