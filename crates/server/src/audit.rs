@@ -27,6 +27,7 @@ use windlass_api::status::Status;
 pub use file::Rotation;
 
 use crate::body::Body;
+use crate::chain::authz::Decision;
 use crate::error::Error;
 use crate::metrics::Source;
 use crate::peer::Peer;
@@ -97,7 +98,7 @@ pub struct Record<'a> {
     /// Whom they act as, if that is somebody else.
     pub impersonated: Option<Arc<User>>,
     /// What authorization said: whether it was allowed, and why.
-    pub decision: Option<(bool, String)>,
+    pub decision: Option<Decision>,
     /// Where and how to write it down; none if nobody wants to know.
     open: Option<Open<'a>>,
     /// The event, until there is room for it.

@@ -133,9 +133,7 @@ async fn stages(
     let until = tokio::time::Instant::now() + deadline;
     let _seat = server.flow.enter(peer, &user, info, deadline).await?;
     let asked = Attributes::of(&user, info, fields.as_ref());
-    let decision = server.authorizer.decide(&asked);
-    record.decision = Some((decision.is_allow(), decision.reason().to_owned()));
-    match &decision {
+    match &*record.decision.insert(server.authorizer.decide(&asked)) {
         Decision::Allow(_) => {}
         Decision::Deny(why) | Decision::NoOpinion(why) => return Err(authz::denied(&asked, why)),
     }

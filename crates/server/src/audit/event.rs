@@ -174,9 +174,9 @@ pub(super) fn line(record: &Record<'_>, open: &Open<'_>) -> Vec<u8> {
         response_status: response_status(path, &open.ending),
         request_received_timestamp: timestamp::format_micro(open.received),
         stage_timestamp: timestamp::format_micro((open.clock)()),
-        annotations: record.decision.as_ref().map(|(allowed, reason)| Annotations {
-            decision: if *allowed { "allow" } else { "forbid" },
-            reason,
+        annotations: record.decision.as_ref().map(|decision| Annotations {
+            decision: if decision.is_allow() { "allow" } else { "forbid" },
+            reason: decision.reason(),
         }),
     };
     let mut line = Vec::with_capacity(1024);
