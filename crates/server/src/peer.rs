@@ -64,18 +64,6 @@ impl Peer {
         }
     }
 
-    /// The user the client's certificate stands for; none without a certificate.
-    pub fn certificate_user(
-        &self,
-        cas: &Arc<ClientCas>,
-        now: OffsetDateTime,
-    ) -> Result<Option<Arc<User>>, Refused> {
-        match self.certificate(cas, now)? {
-            Some(verified) => verified.user.clone().map(Some),
-            None => Ok(None),
-        }
-    }
-
     /// What the client's certificate is by the word of `cas`; none without a certificate.
     pub fn certificate(
         &self,
@@ -152,7 +140,7 @@ mod tests {
         let renewed = peer.certificate(&trust(&ca), NOW).unwrap().unwrap();
         assert!(!Arc::ptr_eq(&first, &renewed));
         assert!(peer.certificate(&trust(&authority()), NOW).is_err());
-        assert!(peer.certificate_user(&Arc::default(), NOW).is_err());
+        assert!(peer.certificate(&Arc::default(), NOW).is_err());
         assert!(peer.certificate(&trusted, NOW + time::Duration::days(2)).is_err());
     }
 

@@ -107,14 +107,6 @@ fn failed(error: &Error) -> Decision {
     Decision::NoOpinion(String::new())
 }
 
-/// Refuses what the caller may not do; says why what is allowed is.
-pub fn authorize(authorizer: &Authorizer, asked: &Attributes<'_>) -> Result<String, Error> {
-    match authorizer.decide(asked) {
-        Decision::Allow(why) => Ok(why),
-        Decision::Deny(why) | Decision::NoOpinion(why) => Err(denied(asked, &why)),
-    }
-}
-
 /// What a caller is told who may not do what was asked, in Kubernetes' words.
 pub fn denied(asked: &Attributes<'_>, why: &str) -> Error {
     let mut text = refusal(asked.user, asked.verb, &asked.target);

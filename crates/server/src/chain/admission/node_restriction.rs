@@ -13,7 +13,7 @@ use serde_json::Value;
 use windlass_api::field::quote;
 use windlass_api::meta::Meta;
 
-use super::Operation;
+use super::{Operation, new_name};
 use crate::chain::authz::attributes::{Attributes, Resource, Target};
 use crate::chain::authz::node::{LEASES, identity};
 use crate::error::{Error, Subject};
@@ -52,11 +52,7 @@ fn name<'a>(call: &'a Call<'_>, object: &'a Value) -> &'a str {
 
 /// What a refusal calls the object.
 fn about<'a>(name: &'a str, object: &'a Value) -> &'a str {
-    match (name, Meta::of(object).generate_name()) {
-        ("", "") => "Unknown",
-        ("", prefix) => prefix,
-        (name, _) => name,
-    }
+    if name.is_empty() { new_name(object) } else { name }
 }
 
 fn find(call: &Call<'_>, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Value> {
