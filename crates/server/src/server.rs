@@ -5,17 +5,19 @@ use std::sync::Arc;
 use http::Request;
 use http::header::USER_AGENT;
 use http_body_util::Full;
+use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tower::ServiceExt as _;
 use windlass_store::Store;
 
 use crate::audit::Audit;
-use crate::cache::Caches;
+use crate::cache::{Caches, KindCache};
 use crate::chain::admission::Plugins;
 use crate::chain::authn::Authenticator;
 use crate::chain::authz::Authorizer;
 use crate::chain::flow::{self, Flow};
+use crate::error::Error;
 use crate::faults::Faults;
 use crate::features::Features;
 use crate::local::Local;
@@ -60,6 +62,21 @@ pub struct Server {
     pub policy: crate::policy::Policy,
     /// Turns true when the server goes down; watches end then.
     pub shutdown: watch::Receiver<bool>,
+}
+
+impl Server {
+    /// The cache of a core kind that a check looks into. That there is none is a failure of the check, not
+    /// the absence of an object.
+    pub fn core(&self, plural: &str) -> Result<&Arc<KindCache>, Error> {
+        let kind = self.registry.by_path("", "v1", plural);
+        let cache = kind.and_then(|(kind, _)| self.caches.of(kind));
+        cache.ok_or_else(|| Error::Internal(format!("{plural} are not served")))
+    }
+
+    /// The object of a core kind under `key` (`namespace/name`, or `name` at cluster scope).
+    pub fn core_object(&self, plural: &str, key: &str) -> Result<Option<Value>, Error> {
+        Ok(self.core(plural)?.get(key).map(|object| object.stored_value()))
+    }
 }
 
 /// Reads the time; an argument so that tests can set it.
@@ -169,9 +186,8 @@ const NAMESPACES: &[&str] = &["default", "kube-node-lease", "kube-public", "kube
 
 /// Makes those that are missing.
 pub(crate) async fn namespaces(server: &Arc<Server>) {
-    let Some((kind, _)) = server.registry.by_path("", "v1", "namespaces") else { return };
-    let cache = server.caches.of(kind);
-    for name in NAMESPACES.iter().filter(|n| cache.is_none_or(|c| c.get(n).is_none())) {
+    let Ok(cache) = server.core("namespaces") else { return };
+    for name in NAMESPACES.iter().filter(|name| cache.get(name).is_none()) {
         let body = format!(
             "{{\"apiVersion\":\"v1\",\"kind\":\"Namespace\",\"metadata\":{{\"name\":\"{name}\"}}}}"
         );

@@ -30,14 +30,10 @@ fn is_namespaces(call: &Call<'_>) -> bool {
 
 fn check_namespace(call: &Call<'_>, object: &Value) -> Result<(), Error> {
     let name = call.path.namespace.as_str();
-    let namespaces = call.server.registry.by_path("", "v1", "namespaces");
-    let found = namespaces
-        .and_then(|(kind, _)| call.server.caches.of(kind))
-        .and_then(|cache| cache.get(name));
-    let Some(namespace) = found else {
+    let Some(namespace) = call.server.core_object("namespaces", name)? else {
         return Err(Error::NotFound(Subject::new("", "namespaces", name)));
     };
-    if Meta::of(&namespace.stored_value()).is_deleting() {
+    if Meta::of(&namespace).is_deleting() {
         let meta = Meta::of(object);
         let about = if meta.name().is_empty() { meta.generate_name() } else { meta.name() };
         return Err(Error::NamespaceTerminating(call.subject(about), name.to_owned()));

@@ -7,7 +7,6 @@
 mod references;
 mod token_volume;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -15,7 +14,6 @@ use windlass_api::field::quote;
 use windlass_api::meta::Meta;
 
 use super::Operation;
-use crate::cache::KindCache;
 use crate::error::Error;
 use crate::verbs::Call;
 
@@ -37,11 +35,10 @@ pub async fn wait_for_default(call: &Call<'_>, object: &Value) {
         return;
     }
     let namespace = call.path.namespace.as_str();
-    let namespaces = cache(call, "namespaces");
-    if namespaces.is_none_or(|namespaces| namespaces.get(namespace).is_none()) {
+    if call.server.core("namespaces").map_or(true, |all| all.get(namespace).is_none()) {
         return;
     }
-    let Some(accounts) = cache(call, "serviceaccounts") else { return };
+    let Ok(accounts) = call.server.core("serviceaccounts") else { return };
     let key = format!("{namespace}/{DEFAULT}");
     // Before the first look, so that nothing is missed between the two.
     let mut changes = accounts.subscribe();
@@ -136,17 +133,13 @@ fn check_added(call: &Call<'_>, old: &Value, new: &Value) -> Result<(), Error> {
 
 fn find(call: &Call<'_>, name: &str) -> Result<Value, String> {
     let namespace = &call.path.namespace;
-    let found =
-        cache(call, "serviceaccounts").and_then(|all| all.get(&format!("{namespace}/{name}")));
-    found.map(|account| account.stored_value()).ok_or_else(|| {
+    let key = format!("{namespace}/{name}");
+    // Accounts that cannot be looked up are as good as none.
+    let found = call.server.core_object("serviceaccounts", &key).ok().flatten();
+    found.ok_or_else(|| {
         let missing = quote(name);
         format!("error looking up service account {namespace}/{name}: serviceaccount {missing} not found")
     })
-}
-
-fn cache<'a>(call: &Call<'a>, plural: &str) -> Option<&'a Arc<KindCache>> {
-    let (kind, _) = call.server.registry.by_path("", "v1", plural)?;
-    call.server.caches.of(kind)
 }
 
 fn inherit_pull_secrets(spec: &mut Value, account: &Value) {

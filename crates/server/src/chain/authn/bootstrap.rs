@@ -17,11 +17,8 @@ use crate::user::User;
 /// Whom a token stands for; none if it is no bootstrap token or its secret does not allow it.
 pub fn identify(server: &Server, token: &str, now: OffsetDateTime) -> Result<Option<User>, Error> {
     let Some((id, secret)) = parse(token) else { return Ok(None) };
-    let kind = server.registry.by_path("", "v1", "secrets");
-    let cache = kind.and_then(|(kind, _)| server.caches.of(kind));
-    let cache = cache.ok_or_else(|| Error::Internal("secrets are not served".into()))?;
-    let found = cache.get(&format!("kube-system/bootstrap-token-{id}"));
-    Ok(found.and_then(|found| judge(&found.stored_value(), id, secret, now)))
+    let found = server.core_object("secrets", &format!("kube-system/bootstrap-token-{id}"))?;
+    Ok(found.and_then(|found| judge(&found, id, secret, now)))
 }
 
 const DEFAULT_GROUP: &str = "system:bootstrappers";

@@ -12,7 +12,6 @@ use windlass_api::meta::Meta;
 use windlass_api::timestamp;
 
 use super::{Refusal, Vouched, intersection};
-use crate::error::Error;
 use crate::server::Server;
 use crate::tokens::claims::{Claims, Reference};
 use crate::tokens::{Rejected, TokenVerifier};
@@ -84,7 +83,7 @@ fn check_objects(server: &Server, claims: &Claims, now: OffsetDateTime) -> Resul
         return refuse("service account token is not that of its subject");
     }
     let key = format!("{namespace}/{}", account.name);
-    let Some(found) = object(server, "serviceaccounts", &key)? else {
+    let Some(found) = server.core_object("serviceaccounts", &key)? else {
         return refuse(format!("serviceaccounts {} not found", quote(&account.name)));
     };
     let uid = Meta::of(&found).uid();
@@ -115,7 +114,7 @@ fn check_bound(
 ) -> Result<(), Refusal> {
     let name = &bound.name;
     let key = namespace.map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"));
-    let Some(found) = object(server, &format!("{what}s"), &key)? else {
+    let Some(found) = server.core_object(&format!("{what}s"), &key)? else {
         return refuse("service account token has been invalidated");
     };
     let uid = Meta::of(&found).uid();
@@ -129,13 +128,6 @@ fn check_bound(
         return refuse("service account token has been invalidated");
     }
     Ok(())
-}
-
-fn object(server: &Server, plural: &str, key: &str) -> Result<Option<Value>, Error> {
-    let kind = server.registry.by_path("", "v1", plural);
-    let cache = kind.and_then(|(kind, _)| server.caches.of(kind));
-    let cache = cache.ok_or_else(|| Error::Internal(format!("{plural} are not served")))?;
-    Ok(cache.get(key).map(|object| object.stored_value()))
 }
 
 /// Whether the time at which an object is to be gone is past. A time that cannot be read is.

@@ -156,7 +156,7 @@ fn bind(call: &Call<'_>, bound: &Value, account: &Value, about: &mut Value) -> R
             return Err(Error::BadRequest(text));
         }
     };
-    let found = other(call, plural, &key)?;
+    let found = call.server.core_object(plural, &key)?;
     let found = found.ok_or_else(|| Error::NotFound(Subject::new("", plural, name)))?;
     if claim == "pod" {
         check_runs_as(&found, Meta::of(account).name())?;
@@ -190,15 +190,8 @@ fn bind_node(call: &Call<'_>, pod: &Value, about: &mut Value) -> Result<(), Erro
         return Ok(());
     };
     about["node"] = json!({"name": node});
-    if let Some(object) = other(call, "nodes", node)? {
+    if let Some(object) = call.server.core_object("nodes", node)? {
         about["node"]["uid"] = json!(Meta::of(&object).uid());
     }
     Ok(())
-}
-
-fn other(call: &Call<'_>, plural: &str, key: &str) -> Result<Option<Value>, Error> {
-    let kind = call.server.registry.by_path("", "v1", plural);
-    let cache = kind.and_then(|(kind, _)| call.server.caches.of(kind));
-    let cache = cache.ok_or_else(|| Error::Internal(format!("{plural} are not served")))?;
-    Ok(cache.get(key).map(|object| object.stored_value()))
 }
