@@ -101,12 +101,8 @@ impl Rbac {
         }
     }
 
-    /// All rules that apply to `user` in `namespace`; with an empty one those of the whole cluster only.
-    pub fn rules_for(&self, user: &User, namespace: &str) -> Vec<Arc<Rule>> {
-        self.resolve(user, namespace).rules
-    }
-
-    /// As [`Rbac::rules_for`], with what went wrong.
+    /// All rules that apply to `user` in `namespace`, and what went wrong; with an empty namespace those of the
+    /// whole cluster only.
     pub fn resolve(&self, user: &User, namespace: &str) -> Resolved {
         let mut resolved = Resolved::default();
         let Some(index) = self.0.current() else {

@@ -213,7 +213,7 @@ fn what_changes_counts_at_once() {
     assert!(!world.decide(&alice, "list", "").is_allow());
     world.bind("clusterrolebindings", "b", "ClusterRole", "read", to_alice);
     assert!(world.decide(&alice, "list", "").is_allow());
-    assert_eq!(world.rbac.rules_for(&alice, "").len(), 1);
+    assert_eq!(world.rbac.resolve(&alice, "").rules.len(), 1);
     world.write("clusterrolebindings", "b", None);
     assert!(!world.decide(&alice, "list", "").is_allow());
     world.write("clusterroles", "read", None);
@@ -287,7 +287,7 @@ fn aggregated_roles_have_the_rules_of_those_they_select() {
     world.cluster_role("mid", json!({"part": "sum"}), of(json!({"also": "mid"})));
     world.cluster_role("deep", json!({"also": "mid"}), reader("list"));
     assert!(world.decide(&alice, "list", "").is_allow());
-    let names = |world: &World| world.rbac.rules_for(&alice, "").len();
+    let names = |world: &World| world.rbac.resolve(&alice, "").rules.len();
     assert_eq!(names(&world), 2);
     world.cluster_role("same", json!({"part": "sum"}), reader("get"));
     assert_eq!(names(&world), 2, "equal rules come once");
