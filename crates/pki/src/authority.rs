@@ -15,7 +15,7 @@ use crate::certificate::{
 use crate::limits::MAX_ALT_NAMES;
 use crate::syntax::{Fields, SignedFields};
 use crate::{
-    AltName, Certificate, Error, PrivateKey, PublicKey, Purpose, Serial, Subject, Validity,
+    AltName, Certificate, Error, PrivateKey, PublicKey, Purpose, Serial, Subject, Validity, pem,
 };
 
 /// A certificate authority: a certificate that may sign others, and its key.
@@ -69,9 +69,35 @@ impl Authority {
         Self::new(Certificate::from_der(&certificate)?, key)
     }
 
-    /// Reads an authority from the PEM of its certificate and of its key.
+    /// Reads an authority from the PEM of its certificate and of its key: exactly one of each.
+    /// Blocks of other kinds may be there too, as people keep both in one file.
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, Error> {
-        Self::new(Certificate::from_pem(certificate)?, PrivateKey::from_pem(key)?)
+        match pem::certificates_among(certificate)?.as_slice() {
+            [der] => Self::new(Certificate::from_der(der)?, PrivateKey::from_pem_among(key)?),
+            _ => Err(pem::PemError::Several("certificate").into()),
+        }
+    }
+
+    /// Reads an authority and the certificates that vouch for it, each for the one before. These are
+    /// sent along with what it issues.
+    pub fn from_chain_pem(
+        certificates: &[u8],
+        key: &[u8],
+    ) -> Result<(Self, Vec<Certificate>), Error> {
+        let certificates = pem::certificates_among(certificates)?;
+        let mut chain = Vec::with_capacity(certificates.len());
+        for der in &certificates {
+            chain.push(Certificate::from_der(der)?);
+        }
+        for (certificate, issuer) in chain.iter().zip(chain.iter().skip(1)) {
+            issuer.check_authority()?;
+            if !certificate.is_issued_by(issuer) {
+                return Err(Error::BrokenChain);
+            }
+        }
+        let mut chain = chain.into_iter();
+        let first = chain.next().ok_or(pem::PemError::Missing("certificate"))?;
+        Ok((Self::new(first, PrivateKey::from_pem_among(key)?)?, chain.collect()))
     }
 
     /// Joins a certificate and its key, if it is an authority's and the key belongs to it.

@@ -35,6 +35,9 @@ pub enum Error {
     /// The certificate may not sign other certificates.
     #[error("not a certificate authority: {0}")]
     NotAuthority(&'static str),
+    /// A certificate of a chain has not been issued by the next.
+    #[error("the certificates of the chain have not issued one another")]
+    BrokenChain,
     /// The time asked for is empty, or empty once it is clipped to the authority's.
     #[error("validity is empty: {0}")]
     EmptyValidity(&'static str),
@@ -77,6 +80,7 @@ impl Error {
             | Self::Malformed { .. }
             | Self::KeyMismatch
             | Self::NotAuthority(_)
+            | Self::BrokenChain
             | Self::EmptyValidity(_)
             | Self::Crypto(_) => false,
         }

@@ -111,6 +111,11 @@ impl PrivateKey {
         Self::from_block(&pem::private_key(text)?)
     }
 
+    /// Reads the one key of a text that may have other things in it.
+    pub(crate) fn from_pem_among(text: &[u8]) -> Result<Self, Error> {
+        Self::from_block(&pem::private_key_among(text)?)
+    }
+
     fn from_block(block: &pem::Block) -> Result<Self, Error> {
         let der = block.contents.as_slice();
         if der.len() > MAX_PRIVATE_KEY_BYTES {

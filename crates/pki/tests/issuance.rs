@@ -89,7 +89,12 @@ fn issue(
     let validity = lifetime(requested, LONGEST, authority.certificate(), NOW).unwrap();
     let usages = Usages::from_names(&usages(case)).unwrap();
     let wanted = Issuance::of_request(request, usages, validity, serial())?;
-    Ok(described(issue_certificate(authority, &wanted)?.der()))
+    let issued = issue_certificate(authority, &wanted)?;
+    // The reader below would sort what is not sorted.
+    let subject = wanted.subject.as_der();
+    assert!(issued.der().windows(subject.len()).any(|window| window == subject));
+    assert_eq!(case["issued"]["subject_der"], hex(subject));
+    Ok(described(issued.der()))
 }
 
 fn expected(case: &Value) -> Value {

@@ -127,6 +127,18 @@ impl ForeignCertificate {
         self.signature_algorithm
     }
 
+    /// Whether its signature is this key's.
+    pub(crate) fn is_signed_by(&self, key: &SubjectKey) -> bool {
+        let parts = Reader::new(&self.der).sequence().and_then(|mut outer| {
+            let signed = outer.element(tag::SEQUENCE)?.whole;
+            outer.element(tag::SEQUENCE)?;
+            Some((signed, outer.bit_string()?.right_aligned()))
+        });
+        parts.is_some_and(|(signed, signature)| {
+            key.verify(self.signature_algorithm, signed, &signature).is_ok()
+        })
+    }
+
     /// Who it speaks for.
     pub fn alt_names(&self) -> &AltNames {
         &self.extensions.alt_names

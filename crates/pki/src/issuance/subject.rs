@@ -110,18 +110,16 @@ mod tests {
     #[test]
     fn sorts_the_values_of_one_attribute_by_their_bytes() {
         let subject = IssuedSubject::new("", &["bb", "ä", "c", "a", "aa"]);
+        // Shorter ones come first, because their length does, and UTF-8 before printable.
         let expected = concat!(
-            "303a3138",
+            "30373135",
             "3008060355040a130161",
             "3008060355040a130163",
             "3009060355040a0c02c3a4",
             "3009060355040a13026161",
             "3009060355040a13026262",
         );
-        // Shorter ones come first, because their length does, and UTF-8 before printable.
-        let lengths = expected.replacen("303a3138", "", 1).len() / 2;
-        assert_eq!(lengths, 0x35);
-        assert_eq!(hex(&subject), expected.replacen("303a3138", "30373135", 1));
+        assert_eq!(hex(&subject), expected);
     }
 
     #[test]
