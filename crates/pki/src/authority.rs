@@ -15,7 +15,7 @@ use crate::certificate::{
 use crate::limits::MAX_ALT_NAMES;
 use crate::syntax::{Fields, SignedFields};
 use crate::{
-    AltName, Certificate, Error, PrivateKey, PublicKey, Purpose, Serial, Subject, Validity,
+    AltName, Certificate, Error, PrivateKey, PublicKey, Purpose, Serial, Subject, Validity, pem,
 };
 
 /// A certificate authority: a certificate that may sign others, and its key.
@@ -69,9 +69,35 @@ impl Authority {
         Self::new(Certificate::from_der(&certificate)?, key)
     }
 
-    /// Reads an authority from the PEM of its certificate and of its key.
+    /// Reads an authority from the PEM of its certificate and of its key: exactly one of each.
+    /// Blocks of other kinds may be there too, as people keep both in one file.
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, Error> {
-        Self::new(Certificate::from_pem(certificate)?, PrivateKey::from_pem(key)?)
+        match pem::certificates_among(certificate)?.as_slice() {
+            [der] => Self::new(Certificate::from_der(der)?, PrivateKey::from_pem_among(key)?),
+            _ => Err(pem::PemError::Several("certificate").into()),
+        }
+    }
+
+    /// Reads an authority and the certificates that vouch for it, each for the one before. These are
+    /// sent along with what it issues.
+    pub fn from_chain_pem(
+        certificates: &[u8],
+        key: &[u8],
+    ) -> Result<(Self, Vec<Certificate>), Error> {
+        let certificates = pem::certificates_among(certificates)?;
+        let mut chain = Vec::with_capacity(certificates.len());
+        for der in &certificates {
+            chain.push(Certificate::from_der(der)?);
+        }
+        for (certificate, issuer) in chain.iter().zip(chain.iter().skip(1)) {
+            issuer.check_authority()?;
+            if !certificate.is_issued_by(issuer) {
+                return Err(Error::BrokenChain);
+            }
+        }
+        let mut chain = chain.into_iter();
+        let first = chain.next().ok_or(pem::PemError::Missing("certificate"))?;
+        Ok((Self::new(first, PrivateKey::from_pem_among(key)?)?, chain.collect()))
     }
 
     /// Joins a certificate and its key, if it is an authority's and the key belongs to it.
@@ -86,12 +112,7 @@ impl Authority {
     /// Whether it has issued this certificate: named as its issuer, and the signature is its own.
     pub fn has_issued(&self, certificate: &Certificate) -> bool {
         certificate.is_issued_in_the_name_of(&self.certificate)
-            && SignedFields::from_der(certificate.der()).is_ok_and(|signed| {
-                signed.algorithm == self.key.signature_algorithm()
-                    && signed.tbs.to_der().is_ok_and(|contents| {
-                        self.key.verifies(&contents, signed.signature.raw_bytes())
-                    })
-            })
+            && is_signed_by(certificate.der(), &self.key)
     }
 
     /// Its certificate: what others trust.
@@ -161,22 +182,26 @@ pub fn issue(authority: &Authority, leaf: &Leaf<'_>) -> Result<Vec<u8>, Error> {
 }
 
 /// Everything in a certificate but the signature.
-struct Contents<'a> {
-    serial: Serial,
-    issuer: &'a [u8],
-    subject: &'a [u8],
-    validity: Validity,
-    public_key: &'a PublicKey,
-    extensions: Vec<Extension>,
+pub(crate) struct Contents<'a> {
+    pub serial: Serial,
+    pub issuer: &'a [u8],
+    pub subject: &'a [u8],
+    pub validity: Validity,
+    pub public_key: &'a PublicKey,
+    pub extensions: Vec<Extension>,
 }
 
 impl Contents<'_> {
     fn sign(self, key: &PrivateKey) -> Result<Vec<u8>, Error> {
-        let algorithm = key.signature_algorithm();
+        seal(&self.encode(key)?, key)
+    }
+
+    /// What `key` will sign.
+    pub(crate) fn encode(self, key: &PrivateKey) -> Result<Vec<u8>, Error> {
         let contents = Fields {
             version: Version::V3,
             serial: UintRef::new(self.serial.as_bytes()).map_err(Error::encoding)?,
-            algorithm,
+            algorithm: key.signature_algorithm(),
             issuer: AnyRef::from_der(self.issuer).map_err(Error::encoding)?,
             validity: self.validity.encoded()?,
             subject: AnyRef::from_der(self.subject).map_err(Error::encoding)?,
@@ -185,15 +210,30 @@ impl Contents<'_> {
             subject_unique_id: None,
             extensions: Some(self.extensions),
         };
-        let contents = contents.to_der().map_err(Error::encoding)?;
-        let signature = key.sign(&contents)?;
-        let signed = SignedFields {
-            tbs: AnyRef::from_der(&contents).map_err(Error::encoding)?,
-            algorithm,
-            signature: BitStringRef::from_bytes(&signature).map_err(Error::encoding)?,
-        };
-        signed.to_der().map_err(Error::encoding)
+        contents.to_der().map_err(Error::encoding)
     }
+}
+
+/// Signs the encoded contents of a certificate.
+pub(crate) fn seal(contents: &[u8], key: &PrivateKey) -> Result<Vec<u8>, Error> {
+    let signature = key.sign(contents)?;
+    let signed = SignedFields {
+        tbs: AnyRef::from_der(contents).map_err(Error::encoding)?,
+        algorithm: key.signature_algorithm(),
+        signature: BitStringRef::from_bytes(&signature).map_err(Error::encoding)?,
+    };
+    signed.to_der().map_err(Error::encoding)
+}
+
+/// Whether the signature of a certificate is this key's.
+pub(crate) fn is_signed_by(der: &[u8], key: &PrivateKey) -> bool {
+    SignedFields::from_der(der).is_ok_and(|signed| {
+        signed.algorithm == key.signature_algorithm()
+            && signed
+                .tbs
+                .to_der()
+                .is_ok_and(|contents| key.verifies(&contents, signed.signature.raw_bytes()))
+    })
 }
 
 /// What says that a certificate's key signs others.
@@ -206,7 +246,7 @@ fn authority_extensions(key: &PrivateKey) -> Result<Vec<Extension>, Error> {
     ])
 }
 
-fn constraints(ca: bool) -> BasicConstraints {
+pub(crate) fn constraints(ca: bool) -> BasicConstraints {
     BasicConstraints { ca, path_len_constraint: None }
 }
 
@@ -224,7 +264,7 @@ fn subject_key_identifier(identifier: &[u8]) -> Result<Extension, Error> {
     extension(SUBJECT_KEY_IDENTIFIER, false, &identifier)
 }
 
-fn authority_key_identifier(identifier: &[u8]) -> Result<Extension, Error> {
+pub(crate) fn authority_key_identifier(identifier: &[u8]) -> Result<Extension, Error> {
     let identifier = AuthorityKeyIdentifier {
         key_identifier: Some(OctetString::new(identifier).map_err(Error::encoding)?),
         ..AuthorityKeyIdentifier::default()
@@ -232,12 +272,20 @@ fn authority_key_identifier(identifier: &[u8]) -> Result<Extension, Error> {
     extension(AUTHORITY_KEY_IDENTIFIER, false, &identifier)
 }
 
-fn extension(
+pub(crate) fn extension(
     oid: ObjectIdentifier,
     critical: bool,
     value: &impl Encode,
 ) -> Result<Extension, Error> {
-    let value = value.to_der().map_err(Error::encoding)?;
+    extension_of(oid, critical, value.to_der().map_err(Error::encoding)?)
+}
+
+/// An extension whose value is already encoded.
+pub(crate) fn extension_of(
+    oid: ObjectIdentifier,
+    critical: bool,
+    value: Vec<u8>,
+) -> Result<Extension, Error> {
     let extn_value = OctetString::new(value).map_err(Error::encoding)?;
     Ok(Extension { extn_id: oid, critical, extn_value })
 }

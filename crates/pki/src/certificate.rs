@@ -12,7 +12,10 @@ use x509_cert::ext::pkix::{BasicConstraints, KeyUsage};
 
 use crate::limits::{MAX_CERTIFICATE_BYTES, MAX_EXTENSIONS, MAX_PURPOSES};
 use crate::syntax::{Fields, SignedFields};
-use crate::{AltName, Error, PublicKey, Purpose, Validity, alt_name, pem, subject};
+use crate::{
+    AltName, Error, ForeignCertificate, PublicKey, Purpose, SubjectKey, Validity, alt_name, pem,
+    subject,
+};
 
 /// A certificate that has been parsed. Its signature has not been checked: that needs a chain.
 #[derive(Clone)]
@@ -158,6 +161,14 @@ impl Certificate {
     /// Whether `authority` is named as its issuer. The signature is not looked at.
     pub fn is_issued_in_the_name_of(&self, authority: &Self) -> bool {
         self.issuer == authority.subject
+    }
+
+    /// Whether `issuer` is named as its issuer, and has signed it.
+    pub(crate) fn is_issued_by(&self, issuer: &Self) -> bool {
+        let key = SubjectKey::from_der(issuer.public_key.as_der());
+        self.is_issued_in_the_name_of(issuer)
+            && ForeignCertificate::from_der(&self.der)
+                .is_ok_and(|this| key.is_ok_and(|key| this.is_signed_by(&key)))
     }
 
     /// Whether it may sign certificates, or why not.

@@ -116,6 +116,27 @@ pub fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemErro
     Ok(certificates)
 }
 
+/// Reads the certificates of a text that may have other things in it, at least one.
+pub(crate) fn certificates_among(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
+    let blocks = blocks(text)?.into_iter().filter(|block| block.label == CERTIFICATE);
+    let found = blocks.map(|block| CertificateDer::from(block.contents.to_vec()));
+    let found = found.collect::<Vec<_>>();
+    if found.is_empty() { Err(PemError::Missing("certificate")) } else { Ok(found) }
+}
+
+/// Reads the one private key of a text that may have other things in it.
+pub(crate) fn private_key_among(text: &[u8]) -> Result<Block, PemError> {
+    let is_key = |block: &Block| {
+        [PRIVATE_KEY, EC_PRIVATE_KEY, RSA_PRIVATE_KEY].contains(&block.label.as_str())
+    };
+    let mut keys = blocks(text)?.into_iter().filter(is_key);
+    match (keys.next(), keys.next()) {
+        (Some(key), None) => Ok(key),
+        (Some(_), Some(_)) => Err(PemError::Several("private key")),
+        (None, _) => Err(PemError::Missing("private key")),
+    }
+}
+
 /// Reads exactly one private key and nothing else, in any of the three encodings in use.
 pub fn private_key(text: &[u8]) -> Result<Block, PemError> {
     let mut found = None;

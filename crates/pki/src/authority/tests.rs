@@ -287,3 +287,52 @@ fn deep_and_wide_der_is_refused_quickly() {
 }
 
 const MAX_CERTIFICATE: usize = crate::limits::MAX_CERTIFICATE_BYTES;
+
+#[test]
+fn takes_exactly_one_certificate_and_key() {
+    let authority = authority("ca");
+    let (certificate, key) = (authority.certificate().to_pem(), authority.key().to_pem().unwrap());
+    let twice = format!("{certificate}{certificate}");
+    let several = |what| Error::from(crate::pem::PemError::Several(what));
+    let missing = |what| Error::from(crate::pem::PemError::Missing(what));
+    let read = |certificate: &str, key: &str| {
+        Authority::from_pem(certificate.as_bytes(), key.as_bytes()).map(|_| ())
+    };
+    assert_eq!(read(&certificate, &key), Ok(()));
+    assert_eq!(read(&format!("text\n{certificate}{}", *key), &key), Ok(()));
+    assert_eq!(read(&twice, &key), Err(several("certificate")));
+    assert_eq!(read(&key, &key), Err(missing("certificate")));
+    assert_eq!(read(&certificate, &certificate), Err(missing("private key")));
+    assert_eq!(read(&certificate, &format!("{}{}", *key, *key)), Err(several("private key")));
+    // Half of a second certificate is no certificate more, but no good file either.
+    let half = format!("{certificate}{}", &certificate[..certificate.len() / 2]);
+    assert!(read(&half, &key).is_err());
+}
+
+#[test]
+fn reads_who_vouches_for_an_authority() {
+    let root = authority("root");
+    let next = |parent: &Authority, name: &str| {
+        let subject = Subject::new(name, &[]).unwrap();
+        parent.intermediate(&subject, days(30), PrivateKey::generate().unwrap(), serial()).unwrap()
+    };
+    let middle = next(&root, "middle");
+    let last = next(&middle, "last");
+    let key = last.key().to_pem().unwrap();
+    let read = |chain: &[&Authority]| {
+        let pem = chain.iter().map(|authority| authority.certificate().to_pem());
+        Authority::from_chain_pem(pem.collect::<String>().as_bytes(), key.as_bytes())
+    };
+    for (chain, length) in
+        [(&[&last][..], 0), (&[&last, &middle], 1), (&[&last, &middle, &root], 2)]
+    {
+        let (authority, vouching) = read(chain).unwrap();
+        assert_eq!(authority.certificate().der(), last.certificate().der());
+        assert_eq!(vouching.len(), length);
+    }
+    assert_eq!(read(&[&last, &root]).unwrap_err(), Error::BrokenChain);
+    assert_eq!(read(&[&last, &middle, &last]).unwrap_err(), Error::BrokenChain);
+    // In the right name, but by another key.
+    assert_eq!(read(&[&last, &next(&root, "middle")]).unwrap_err(), Error::BrokenChain);
+    assert_eq!(read(&[&middle, &root]).unwrap_err(), Error::KeyMismatch);
+}
