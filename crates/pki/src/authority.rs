@@ -86,12 +86,7 @@ impl Authority {
     /// Whether it has issued this certificate: named as its issuer, and the signature is its own.
     pub fn has_issued(&self, certificate: &Certificate) -> bool {
         certificate.is_issued_in_the_name_of(&self.certificate)
-            && SignedFields::from_der(certificate.der()).is_ok_and(|signed| {
-                signed.algorithm == self.key.signature_algorithm()
-                    && signed.tbs.to_der().is_ok_and(|contents| {
-                        self.key.verifies(&contents, signed.signature.raw_bytes())
-                    })
-            })
+            && is_signed_by(certificate.der(), &self.key)
     }
 
     /// Its certificate: what others trust.
@@ -161,22 +156,26 @@ pub fn issue(authority: &Authority, leaf: &Leaf<'_>) -> Result<Vec<u8>, Error> {
 }
 
 /// Everything in a certificate but the signature.
-struct Contents<'a> {
-    serial: Serial,
-    issuer: &'a [u8],
-    subject: &'a [u8],
-    validity: Validity,
-    public_key: &'a PublicKey,
-    extensions: Vec<Extension>,
+pub(crate) struct Contents<'a> {
+    pub serial: Serial,
+    pub issuer: &'a [u8],
+    pub subject: &'a [u8],
+    pub validity: Validity,
+    pub public_key: &'a PublicKey,
+    pub extensions: Vec<Extension>,
 }
 
 impl Contents<'_> {
     fn sign(self, key: &PrivateKey) -> Result<Vec<u8>, Error> {
-        let algorithm = key.signature_algorithm();
+        seal(&self.encode(key)?, key)
+    }
+
+    /// What `key` will sign.
+    pub(crate) fn encode(self, key: &PrivateKey) -> Result<Vec<u8>, Error> {
         let contents = Fields {
             version: Version::V3,
             serial: UintRef::new(self.serial.as_bytes()).map_err(Error::encoding)?,
-            algorithm,
+            algorithm: key.signature_algorithm(),
             issuer: AnyRef::from_der(self.issuer).map_err(Error::encoding)?,
             validity: self.validity.encoded()?,
             subject: AnyRef::from_der(self.subject).map_err(Error::encoding)?,
@@ -185,15 +184,30 @@ impl Contents<'_> {
             subject_unique_id: None,
             extensions: Some(self.extensions),
         };
-        let contents = contents.to_der().map_err(Error::encoding)?;
-        let signature = key.sign(&contents)?;
-        let signed = SignedFields {
-            tbs: AnyRef::from_der(&contents).map_err(Error::encoding)?,
-            algorithm,
-            signature: BitStringRef::from_bytes(&signature).map_err(Error::encoding)?,
-        };
-        signed.to_der().map_err(Error::encoding)
+        contents.to_der().map_err(Error::encoding)
     }
+}
+
+/// Signs the encoded contents of a certificate.
+pub(crate) fn seal(contents: &[u8], key: &PrivateKey) -> Result<Vec<u8>, Error> {
+    let signature = key.sign(contents)?;
+    let signed = SignedFields {
+        tbs: AnyRef::from_der(contents).map_err(Error::encoding)?,
+        algorithm: key.signature_algorithm(),
+        signature: BitStringRef::from_bytes(&signature).map_err(Error::encoding)?,
+    };
+    signed.to_der().map_err(Error::encoding)
+}
+
+/// Whether the signature of a certificate is this key's.
+pub(crate) fn is_signed_by(der: &[u8], key: &PrivateKey) -> bool {
+    SignedFields::from_der(der).is_ok_and(|signed| {
+        signed.algorithm == key.signature_algorithm()
+            && signed
+                .tbs
+                .to_der()
+                .is_ok_and(|contents| key.verifies(&contents, signed.signature.raw_bytes()))
+    })
 }
 
 /// What says that a certificate's key signs others.
@@ -206,7 +220,7 @@ fn authority_extensions(key: &PrivateKey) -> Result<Vec<Extension>, Error> {
     ])
 }
 
-fn constraints(ca: bool) -> BasicConstraints {
+pub(crate) fn constraints(ca: bool) -> BasicConstraints {
     BasicConstraints { ca, path_len_constraint: None }
 }
 
@@ -224,7 +238,7 @@ fn subject_key_identifier(identifier: &[u8]) -> Result<Extension, Error> {
     extension(SUBJECT_KEY_IDENTIFIER, false, &identifier)
 }
 
-fn authority_key_identifier(identifier: &[u8]) -> Result<Extension, Error> {
+pub(crate) fn authority_key_identifier(identifier: &[u8]) -> Result<Extension, Error> {
     let identifier = AuthorityKeyIdentifier {
         key_identifier: Some(OctetString::new(identifier).map_err(Error::encoding)?),
         ..AuthorityKeyIdentifier::default()
@@ -232,12 +246,20 @@ fn authority_key_identifier(identifier: &[u8]) -> Result<Extension, Error> {
     extension(AUTHORITY_KEY_IDENTIFIER, false, &identifier)
 }
 
-fn extension(
+pub(crate) fn extension(
     oid: ObjectIdentifier,
     critical: bool,
     value: &impl Encode,
 ) -> Result<Extension, Error> {
-    let value = value.to_der().map_err(Error::encoding)?;
+    extension_of(oid, critical, value.to_der().map_err(Error::encoding)?)
+}
+
+/// An extension whose value is already encoded.
+pub(crate) fn extension_of(
+    oid: ObjectIdentifier,
+    critical: bool,
+    value: Vec<u8>,
+) -> Result<Extension, Error> {
     let extn_value = OctetString::new(value).map_err(Error::encoding)?;
     Ok(Extension { extn_id: oid, critical, extn_value })
 }

@@ -1,6 +1,7 @@
 //! Why a key or a certificate was refused.
 
 use crate::pem::PemError;
+use crate::{Lint, SignatureError};
 
 /// Why a key or a certificate could not be read, matched or made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,12 +46,42 @@ pub enum Error {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// The requester has not shown that the key is its own.
+    #[error("unable to verify certificate request signature: {0}")]
+    Unproven(SignatureError),
+    /// What was to be issued is not fit for it.
+    #[error("refusing to issue, {}: {reason}", lint.name())]
+    Lint {
+        /// What was looked at.
+        lint: Lint,
+        /// What is wrong.
+        reason: &'static str,
+    },
     /// The cryptographic library refused an operation that should not fail.
     #[error("cryptographic operation failed: {0}")]
     Crypto(&'static str),
 }
 
 impl Error {
+    /// Whether what was asked for can never be issued, by whatever authority and however often it is
+    /// tried.
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Unproven(_)
+            | Self::UnsupportedKey(_)
+            | Self::InvalidName { .. }
+            | Self::TooLarge { .. }
+            | Self::Lint { lint: Lint::KeyStrength, .. } => true,
+            Self::Lint { .. }
+            | Self::Pem(_)
+            | Self::Malformed { .. }
+            | Self::KeyMismatch
+            | Self::NotAuthority(_)
+            | Self::EmptyValidity(_)
+            | Self::Crypto(_) => false,
+        }
+    }
+
     /// Names what was being read when the DER decoder stopped.
     pub(crate) fn malformed(what: &'static str) -> impl Fn(der::Error) -> Self {
         move |error| Self::Malformed { what, reason: error.to_string() }

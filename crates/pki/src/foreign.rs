@@ -46,5 +46,8 @@ pub use name::{Name, NameAttribute};
 pub use request::{CertificateRequest, RequestError, RequestedExtension};
 pub use signature::SignatureError;
 
+pub(crate) use text::is_printable_string;
+pub(crate) use uri::canonical as canonical_uri;
+
 /// The label of the blocks that certificates are in.
 const CERTIFICATE: &[u8] = b"CERTIFICATE";

@@ -1,13 +1,14 @@
 //! Private and public keys.
 //!
-//! Windlass makes ECDSA P-256 keys: they take microseconds to make, and every client knows them. It
-//! reads what other tools make: RSA, the NIST curves and Ed25519, in PKCS#8, SEC 1 or PKCS#1.
+//! Windlass makes ECDSA P-256 keys unless told otherwise: they take microseconds to make, and every
+//! client knows them. It reads what other tools make: RSA, the NIST curves and Ed25519, in PKCS#8, SEC 1 or PKCS#1.
 
 use std::fmt;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der, PublicKeyX509Der};
 use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1,
     ECDSA_P384_SHA384_ASN1_SIGNING, ECDSA_P521_SHA512_ASN1, ECDSA_P521_SHA512_ASN1_SIGNING,
@@ -41,6 +42,23 @@ enum Curve {
     P521,
 }
 
+/// The kinds of key that can be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum KeyKind {
+    /// ECDSA with P-256.
+    P256,
+    /// ECDSA with P-384.
+    P384,
+    /// ECDSA with P-521.
+    P521,
+    /// RSA with 3072 bits. Making one takes a good part of a second.
+    Rsa3072,
+    /// RSA with 4096 bits. Making one takes a second or more.
+    Rsa4096,
+    /// Ed25519.
+    Ed25519,
+}
+
 /// How a JSON Web Signature by a key is called in its header (RFC 7518 §3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JwsAlgorithm {
@@ -69,9 +87,23 @@ impl JwsAlgorithm {
 impl PrivateKey {
     /// Makes an ECDSA P-256 key.
     pub fn generate() -> Result<Self, Error> {
-        let pair = EcdsaKeyPair::generate(Curve::P256.signing())
-            .map_err(|_| Error::Crypto("generating a key"))?;
-        Self::new(Pair::Ecdsa(Curve::P256, pair))
+        Self::generate_of(KeyKind::P256)
+    }
+
+    /// Makes a key of a certain kind.
+    pub fn generate_of(kind: KeyKind) -> Result<Self, Error> {
+        let ecdsa = |curve: Curve| {
+            EcdsaKeyPair::generate(curve.signing()).map(|pair| Pair::Ecdsa(curve, pair))
+        };
+        let pair = match kind {
+            KeyKind::P256 => ecdsa(Curve::P256),
+            KeyKind::P384 => ecdsa(Curve::P384),
+            KeyKind::P521 => ecdsa(Curve::P521),
+            KeyKind::Rsa3072 => RsaKeyPair::generate(KeySize::Rsa3072).map(Pair::Rsa),
+            KeyKind::Rsa4096 => RsaKeyPair::generate(KeySize::Rsa4096).map(Pair::Rsa),
+            KeyKind::Ed25519 => Ed25519KeyPair::generate().map(Pair::Ed25519),
+        };
+        Self::new(pair.map_err(|_| Error::Crypto("generating a key"))?)
     }
 
     /// Reads a key from PEM: PKCS#8, SEC 1 (`EC PRIVATE KEY`) or PKCS#1 (`RSA PRIVATE KEY`).

@@ -10,6 +10,8 @@
 //! - [`Subject`], [`AltName`], [`Validity`], [`Purpose`], [`Serial`]: the parts of a certificate.
 //! - [`Certificate`]: a parsed certificate and the facts that decisions are made on.
 //! - [`Authority`] and [`Leaf`]: who issues, and what; [`issue`] does it.
+//! - [`Issuance`]: what somebody asked for; [`issue_certificate`] makes of it what Kubernetes
+//!   would. [`policy`], [`Usages`] and [`lifetime`] say what may be in it.
 //! - [`CertificateRequest`], [`ForeignCertificate`], [`SubjectKey`], [`parse_trust_anchors`],
 //!   [`parse_certificate_blocks`], [`IssuedChain`]: what others made, read as Go reads it.
 //!
@@ -19,18 +21,22 @@
 
 pub mod limits;
 pub mod pem;
+pub mod policy;
 
 mod alt_name;
 mod authority;
 mod certificate;
 mod error;
 mod foreign;
+mod issuance;
 mod jws;
 mod key;
+mod lifetime;
 mod purpose;
 mod serial;
 mod subject;
 mod syntax;
+mod usages;
 mod validity;
 
 pub use alt_name::AltName;
@@ -44,10 +50,13 @@ pub use foreign::{
     NameAttribute, PodKeyError, PodKeyType, RequestError, RequestedExtension, SignatureAlgorithm,
     SignatureError, SubjectKey, parse_certificate_blocks, parse_trust_anchors,
 };
+pub use issuance::{Issuance, Issued, IssuedSubject, Lint, Warning, issue_certificate};
 pub use jws::{JwkParameters, JwsKey};
-pub use key::{JwsAlgorithm, PrivateKey, PublicKey};
+pub use key::{JwsAlgorithm, KeyKind, PrivateKey, PublicKey};
+pub use lifetime::{LifetimeError, lifetime};
 pub use purpose::Purpose;
 pub use rustls_pki_types::CertificateDer;
 pub use serial::Serial;
 pub use subject::Subject;
+pub use usages::{ExtendedUsage, KeyUsageSet, UnknownUsages, Usages};
 pub use validity::Validity;

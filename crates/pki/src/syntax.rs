@@ -55,3 +55,22 @@ pub(crate) fn elements<'a>(
         Some(element)
     })
 }
+
+/// One element of DER, for structures that are written by hand because Go's bytes are wanted.
+pub(crate) fn tlv(tag: u8, contents: &[u8]) -> Vec<u8> {
+    let mut element = Vec::with_capacity(contents.len().saturating_add(10));
+    element.push(tag);
+    let length = contents.len().to_be_bytes();
+    let digits = length.iter().skip_while(|digit| **digit == 0).copied().collect::<Vec<_>>();
+    match digits.as_slice() {
+        [] => element.push(0),
+        [short @ ..=0x7f] => element.push(*short),
+        digits => {
+            // A usize has eight octets at most.
+            element.push(0x80 | u8::try_from(digits.len()).unwrap_or_default());
+            element.extend_from_slice(digits);
+        }
+    }
+    element.extend_from_slice(contents);
+    element
+}

@@ -14,7 +14,7 @@ pub struct AltNames {
     pub email_addresses: Vec<String>,
     /// Addresses.
     pub ip_addresses: Vec<IpAddr>,
-    /// URIs.
+    /// URIs, as Go prints them: this is what is looked at, and what is issued.
     pub uris: Vec<String>,
 }
 
@@ -43,11 +43,7 @@ impl AltNames {
             match name.tag {
                 EMAIL => found.email_addresses.push(ascii()?),
                 DNS => found.dns_names.push(ascii()?),
-                URI => {
-                    let text = ascii()?;
-                    uri::check(&text)?;
-                    found.uris.push(text);
-                }
+                URI => found.uris.push(uri::canonical(&ascii()?)?),
                 IP => found.ip_addresses.push(address(name.value)?),
                 _ => {}
             }

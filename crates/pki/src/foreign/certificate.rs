@@ -21,6 +21,7 @@ use crate::limits::MAX_FOREIGN_BYTES;
 #[derive(Clone)]
 pub struct ForeignCertificate {
     der: Vec<u8>,
+    subject_der: Vec<u8>,
     subject: Name,
     not_before: OffsetDateTime,
     not_after: OffsetDateTime,
@@ -74,13 +75,14 @@ impl ForeignCertificate {
         let not_before = read_time(&mut validity).ok_or("malformed start of validity")?;
         let not_after = read_time(&mut validity).ok_or("malformed end of validity")?;
         let subject = tbs.element(tag::SEQUENCE).ok_or("malformed subject")?;
-        let subject = Name::in_certificate(subject.whole)?;
+        let (subject_der, subject) = (subject.whole, Name::in_certificate(subject.whole)?);
         let key = tbs.element(tag::SEQUENCE).ok_or("malformed public key")?;
         let public_key = SubjectKey::embedded(key, AlgorithmIdentifier::read)?;
         let extensions = extensions(version, &mut tbs)?;
         outer.bit_string().ok_or("malformed signature")?;
         Ok(Self {
             der: certificate.whole.to_vec(),
+            subject_der: subject_der.to_vec(),
             subject,
             not_before,
             not_after,
@@ -98,6 +100,11 @@ impl ForeignCertificate {
     /// Its subject.
     pub fn subject(&self) -> &Name {
         &self.subject
+    }
+
+    /// Its subject, byte for byte.
+    pub(crate) fn subject_der(&self) -> &[u8] {
+        &self.subject_der
     }
 
     /// From when on it is good.

@@ -11,6 +11,7 @@ use super::algorithm::AlgorithmIdentifier;
 use super::p224;
 use super::reader::{BitString, Element, Reader, tag};
 use crate::limits::MAX_SUBJECT_KEY_BYTES;
+use crate::syntax::tlv;
 use crate::{Error, PublicKey};
 
 /// A public key that somebody presents: the DER of a `SubjectPublicKeyInfo`, and what it says.
@@ -172,6 +173,29 @@ impl SubjectKey {
         }
     }
 
+    /// The DER that Go would write for the key. What is known of it is kept, and nothing else: what
+    /// was presented may have had more in it.
+    pub(crate) fn to_canonical_der(&self) -> Result<Vec<u8>, Error> {
+        let (algorithm, parameters, bits) = match &self.material {
+            Material::Rsa { modulus, exponent } => {
+                let exponent = exponent.to_be_bytes();
+                let zeros = exponent.iter().take_while(|byte| **byte == 0).count();
+                let exponent = exponent.get(zeros..).unwrap_or_default();
+                let numbers = [unsigned(modulus), unsigned(exponent)].concat();
+                (RSA, NULL.to_vec(), tlv(tag::SEQUENCE, &numbers))
+            }
+            Material::Ecdsa { curve, point } => (ECDSA, tlv(tag::OID, curve.oid()), point.clone()),
+            Material::Ed25519(key) => (ED25519, Vec::new(), key.clone()),
+            Material::X25519(key) => (X25519, Vec::new(), key.clone()),
+            Material::Dsa(_) | Material::Unknown => {
+                return Err(Error::UnsupportedKey("not RSA, ECDSA or Ed25519"));
+            }
+        };
+        let algorithm = tlv(tag::SEQUENCE, &[tlv(tag::OID, algorithm), parameters].concat());
+        let bits = tlv(tag::BIT_STRING, &[&[0], bits.as_slice()].concat());
+        Ok(tlv(tag::SEQUENCE, &[algorithm, bits].concat()))
+    }
+
     /// The key as it is certified. Fails for what is not quite DER.
     pub fn to_public_key(&self) -> Result<PublicKey, Error> {
         PublicKey::from_der(&self.der)
@@ -207,12 +231,17 @@ impl EllipticCurve {
     }
 
     fn from_oid(oid: &[u8]) -> Option<Self> {
-        match oid {
-            [0x2b, 0x81, 0x04, 0x00, 0x21] => Some(Self::P224),
-            [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07] => Some(Self::P256),
-            [0x2b, 0x81, 0x04, 0x00, 0x22] => Some(Self::P384),
-            [0x2b, 0x81, 0x04, 0x00, 0x23] => Some(Self::P521),
-            _ => None,
+        [Self::P224, Self::P256, Self::P384, Self::P521]
+            .into_iter()
+            .find(|curve| curve.oid() == oid)
+    }
+
+    const fn oid(self) -> &'static [u8] {
+        match self {
+            Self::P224 => &[0x2b, 0x81, 0x04, 0x00, 0x21],
+            Self::P256 => &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07],
+            Self::P384 => &[0x2b, 0x81, 0x04, 0x00, 0x22],
+            Self::P521 => &[0x2b, 0x81, 0x04, 0x00, 0x23],
         }
     }
 
@@ -343,6 +372,13 @@ fn positive(number: &[u8]) -> Option<&[u8]> {
         [first, ..] if first & 0x80 == 0 => Some(number),
         _ => None,
     }
+}
+
+/// A number above zero that begins with no zero octet, as an INTEGER.
+fn unsigned(magnitude: &[u8]) -> Vec<u8> {
+    let negative = magnitude.first().is_none_or(|first| first & 0x80 != 0);
+    let sign: &[u8] = if negative { &[0] } else { &[] };
+    tlv(tag::INTEGER, &[sign, magnitude].concat())
 }
 
 /// How many bits a number has that begins with no zero octet.

@@ -36,7 +36,8 @@ impl Name {
         &self.attributes
     }
 
-    fn values(&self, number: u8) -> impl Iterator<Item = &str> {
+    /// The values of an attribute below `2.5.4` that are text, in order.
+    pub(crate) fn values(&self, number: u8) -> impl Iterator<Item = &str> {
         let wanted =
             move |attribute: &&NameAttribute| Oid(&attribute.oid).name_attribute() == Some(number);
         self.attributes.iter().filter(wanted).filter_map(NameAttribute::value)

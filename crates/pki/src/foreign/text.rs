@@ -36,6 +36,11 @@ pub(crate) fn ascii(value: &[u8]) -> Option<String> {
     std::str::from_utf8(value).ok().filter(|text| text.is_ascii()).map(str::to_owned)
 }
 
+/// Whether Go writes text as PrintableString, without being told to.
+pub(crate) fn is_printable_string(text: &str) -> bool {
+    text.bytes().all(|byte| is_printable(byte) && byte != b'*' && byte != b'&')
+}
+
 /// The characters of PrintableString, and the two that real certificates put there.
 const fn is_printable(byte: u8) -> bool {
     matches!(byte,

@@ -4,8 +4,16 @@ use std::net::Ipv6Addr;
 
 use super::domain;
 
+mod written;
+
+/// Reads a URI of a certificate, and gives it the form in which Go prints it.
+pub(crate) fn canonical(uri: &str) -> Result<String, &'static str> {
+    check(uri)?;
+    written::written(uri).ok_or("alternative name is no URI")
+}
+
 /// Checks a URI of a certificate.
-pub(crate) fn check(uri: &str) -> Result<(), &'static str> {
+fn check(uri: &str) -> Result<(), &'static str> {
     let host = host(uri).ok_or("alternative name is no URI")?;
     if host.is_empty() || domain::is_valid(&host, false) {
         Ok(())
@@ -185,6 +193,56 @@ mod tests {
             "x://a:1:x/",
         ] {
             assert!(check(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn prints_what_go_prints() {
+        for same in [
+            "",
+            "*",
+            "spiffe://example.org/ns/a/sa/b",
+            "spiffe://x/y",
+            "https://user:pw@host:8443/p?q=%zz#f",
+            "mailto:a b",
+            "urn:x:%zz",
+            "/path",
+            "//host",
+            "path",
+            "http://host:/",
+            "///a:b",
+            "ldap:///o=x",
+            "x:/p",
+            "x:",
+            "?",
+            "a?b?",
+            "http://h/%41%2f",
+            "http://h/a;b,c=d@e!'()*[]",
+            "mongodb://a:1,b:2/",
+            "http://[fe80::1%25en0]/",
+            "http://a%25b/",
+            "//@/p",
+            "x://u:@h",
+            "http://h/p#a?b/c",
+        ] {
+            assert_eq!(canonical(same).as_deref(), Ok(same));
+        }
+        for (uri, printed) in [
+            ("SPIFFE://Example.org/A", "spiffe://Example.org/A"),
+            ("http://h/a b", "http://h/a%20b"),
+            ("http://h/a\"b%2f", "http://h/a%22b/"),
+            ("http://h/{}|^`", "http://h/%7B%7D%7C%5E%60"),
+            ("http://h#", "http://h"),
+            ("http://h/#a b", "http://h/#a%20b"),
+            ("x://", "x:"),
+            ("x://?q", "x:?q"),
+            ("//", ""),
+            ("http://u!v@h/", "http://u%21v@h/"),
+            ("http://%75:p%40w@h/", "http://u:p%40w@h/"),
+            ("MAILTO:a b", "mailto:a b"),
+        ] {
+            assert_eq!(canonical(uri).as_deref(), Ok(printed), "{uri}");
+            assert_eq!(canonical(printed).as_deref(), Ok(printed), "{uri}");
         }
     }
 }

@@ -1,0 +1,137 @@
+//! Issuing what somebody asked for, byte for byte as kube-controller-manager does.
+//!
+//! A certificate has the names and the key of the request and nothing else of it: its other
+//! extensions are dropped. What is made is looked at before it is signed ([`Lint`]), and read again
+//! and verified after.
+
+mod alt_names;
+mod check;
+mod lint;
+mod subject;
+
+use crate::authority::{
+    Contents, authority_key_identifier, constraints, extension, extension_of, seal,
+};
+use crate::certificate::{BASIC_CONSTRAINTS, EXTENDED_KEY_USAGE, KEY_USAGE, SUBJECT_ALT_NAME};
+use crate::{
+    AltNames, Authority, CertificateDer, CertificateRequest, Error, PublicKey, Serial, SubjectKey,
+    Usages, Validity, pem,
+};
+
+pub use lint::{Lint, Warning};
+pub use subject::IssuedSubject;
+
+/// A certificate that is wanted.
+#[derive(Debug, Clone)]
+pub struct Issuance<'a> {
+    /// Who it is for.
+    pub subject: IssuedSubject,
+    /// Which names it speaks for: DNS names first, then e-mail addresses, addresses and URIs.
+    pub alt_names: AltNames,
+    /// What it may be used for.
+    pub usages: Usages,
+    /// When it is good. This is not clipped: see [`crate::lifetime`].
+    pub validity: Validity,
+    /// The key it certifies. The holder must have proven to have it.
+    pub public_key: &'a SubjectKey,
+    /// Its serial number.
+    pub serial: Serial,
+}
+
+/// A certificate that has been issued and looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Issued {
+    der: CertificateDer<'static>,
+    warnings: Vec<Warning>,
+}
+
+impl<'a> Issuance<'a> {
+    /// What a request asks for. Fails if the requester does not hold the key.
+    pub fn of_request(
+        request: &'a CertificateRequest,
+        usages: Usages,
+        validity: Validity,
+        serial: Serial,
+    ) -> Result<Self, Error> {
+        request.verify_signature().map_err(Error::Unproven)?;
+        Ok(Self {
+            subject: IssuedSubject::of(request.subject()),
+            alt_names: request.alt_names().clone(),
+            usages,
+            validity,
+            public_key: request.public_key(),
+            serial,
+        })
+    }
+}
+
+impl Issued {
+    /// Its bytes.
+    pub fn der(&self) -> &CertificateDer<'static> {
+        &self.der
+    }
+
+    /// Writes it as PEM: one block, no chain.
+    pub fn to_pem(&self) -> String {
+        pem::encode_certificates([self.der.as_ref()])
+    }
+
+    /// What is odd about it. Kubernetes issues such certificates, so they are issued.
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+}
+
+/// Issues a certificate.
+pub fn issue_certificate(authority: &Authority, wanted: &Issuance<'_>) -> Result<Issued, Error> {
+    lint::check_key(wanted.public_key)?;
+    let public_key = PublicKey::from_der(&wanted.public_key.to_canonical_der()?)?;
+    let names = alt_names::canonical(&wanted.alt_names)?;
+    let body = Contents {
+        serial: wanted.serial,
+        issuer: authority.certificate().subject_der(),
+        subject: wanted.subject.as_der(),
+        validity: wanted.validity,
+        public_key: &public_key,
+        extensions: extensions(authority, wanted, &names)?,
+    }
+    .encode(authority.key())?;
+    lint::check(&body, authority)?;
+    let der = seal(&body, authority.key())?;
+    check::check(&der, authority, wanted, &names)?;
+    let warnings = lint::warnings(authority, wanted, &names);
+    Ok(Issued { der: CertificateDer::from(der), warnings })
+}
+
+/// The extensions, in Go's order.
+fn extensions(
+    authority: &Authority,
+    wanted: &Issuance<'_>,
+    names: &AltNames,
+) -> Result<Vec<x509_cert::ext::Extension>, Error> {
+    let mut extensions = Vec::new();
+    if !wanted.usages.key.is_empty() {
+        extensions.push(extension_of(KEY_USAGE, true, wanted.usages.key.to_der())?);
+    }
+    if !wanted.usages.extended.is_empty() {
+        let oids = wanted.usages.extended.iter().map(|usage| usage.oid()).collect::<Vec<_>>();
+        extensions.push(extension(EXTENDED_KEY_USAGE, false, &oids)?);
+    }
+    extensions.push(extension(BASIC_CONSTRAINTS, true, &constraints(false))?);
+    // Go takes a certificate in its authority's own name for one that signs itself.
+    let issuer = authority.certificate();
+    if let Some(identifier) = issuer.key_identifier().filter(|identifier| !identifier.is_empty())
+        && wanted.subject.as_der() != issuer.subject_der()
+    {
+        extensions.push(authority_key_identifier(identifier)?);
+    }
+    if !names.is_empty() {
+        // RFC 5280 §4.2.1.6: critical if there is nothing else to go by.
+        let critical = wanted.subject.is_empty();
+        extensions.push(extension_of(SUBJECT_ALT_NAME, critical, alt_names::to_der(names))?);
+    }
+    Ok(extensions)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,39 @@
+//! What is looked at after a certificate has been signed: what others will see in it.
+
+use super::{Issuance, Lint};
+use crate::authority::is_signed_by;
+use crate::{AltNames, Authority, Error, ForeignCertificate};
+
+/// Reads a certificate as its holder will, and verifies it.
+pub(super) fn check(
+    der: &[u8],
+    authority: &Authority,
+    wanted: &Issuance<'_>,
+    names: &AltNames,
+) -> Result<(), Error> {
+    let certificate = ForeignCertificate::from_der(der)
+        .map_err(|_| Lint::Readable.fails("the certificate cannot be read"))?;
+    let differs = |reason| Err(Lint::SameContents.fails(reason));
+    if certificate.subject_der() != wanted.subject.as_der() {
+        return differs("the subject is another one");
+    }
+    if certificate.alt_names() != names {
+        return differs("the alternative names are other ones");
+    }
+    if certificate.public_key() != wanted.public_key {
+        return differs("the key is another one");
+    }
+    if certificate.not_before() != wanted.validity.not_before()
+        || certificate.not_after() != wanted.validity.not_after()
+    {
+        return differs("the validity is another one");
+    }
+    if certificate.is_authority() {
+        return Err(Lint::NotAnAuthority.fails("the certificate says otherwise"));
+    }
+    if is_signed_by(der, authority.key()) {
+        Ok(())
+    } else {
+        Err(Lint::Signature.fails("it does not verify"))
+    }
+}

@@ -1,0 +1,269 @@
+//! What is looked at before a certificate is signed.
+//!
+//! A failed lint is an error, and nothing is signed. What Kubernetes issues is issued here too, with
+//! a [`Warning`] where it is odd, except for these:
+//!
+//! | not issued | why |
+//! |---|---|
+//! | RSA below 2048 bits | factored in practice at 829 bits, forbidden by NIST SP 800-131A since 2013; no Go client since 1.24 speaks TLS with it |
+//! | RSA above 8192 bits | one signature costs as much as hundreds of usual ones, for whoever verifies it |
+//! | ECDSA on P-224 | forbidden in TLS 1.3 and unknown to rustls and to browsers; its requests cannot be verified here |
+//! | DSA, and algorithms that are not known | Kubernetes cannot verify such a request either |
+
+use der::asn1::ObjectIdentifier;
+use der::{Decode, Encode};
+use x509_cert::ext::Extension;
+use x509_cert::ext::pkix::BasicConstraints;
+
+use super::Issuance;
+use crate::certificate::{
+    AUTHORITY_KEY_IDENTIFIER, BASIC_CONSTRAINTS, EXTENDED_KEY_USAGE, KEY_USAGE, SUBJECT_ALT_NAME,
+};
+use crate::limits::{MAX_DNS_NAME_BYTES, MAX_RSA_BITS, MIN_RSA_BITS};
+use crate::syntax::Fields;
+use crate::{
+    AltNames, Authority, EllipticCurve, Error, KeyAlgorithm, KeyUsageSet, SubjectKey, Validity,
+};
+
+/// Something that is looked at before or after signing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Lint {
+    /// The key is of a kind and size that is safe to use.
+    KeyStrength,
+    /// It can be read at all.
+    Readable,
+    /// It ends after it begins.
+    ValidityOrder,
+    /// It ends no later than its authority.
+    ValidityEnd,
+    /// The serial number is positive, long enough to be random, and not too long.
+    SerialNumber,
+    /// The issuer is the authority, byte for byte.
+    Issuer,
+    /// The algorithm is that of the authority's key.
+    SignatureAlgorithm,
+    /// It says that it cannot issue.
+    NotAnAuthority,
+    /// There are only the extensions that there should be, each once and in order.
+    Extensions,
+    /// The alternative names are critical exactly if there is no subject.
+    AltNameCriticality,
+    /// The certificate that was made says what was wanted.
+    SameContents,
+    /// The signature is the authority's.
+    Signature,
+}
+
+/// What is odd about a certificate that Kubernetes would issue too.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Warning {
+    /// It names nobody.
+    #[error("it has neither a subject nor an alternative name")]
+    Nameless,
+    /// No client looks for such a name.
+    #[error("{0:?} is no DNS name")]
+    DnsName(String),
+    /// Programs that take NUL for the end of a text see another name.
+    #[error("a name has control characters")]
+    ControlCharacters,
+    /// The usage is one of authorities, which it is not.
+    #[error("it may sign certificates, but is no authority")]
+    SignsCertificates,
+    /// Until the authority is good too, nobody accepts it.
+    #[error("it begins before its authority")]
+    BeginsEarly,
+}
+
+impl Lint {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::KeyStrength => "key-strength",
+            Self::Readable => "readable",
+            Self::ValidityOrder => "validity-order",
+            Self::ValidityEnd => "validity-end",
+            Self::SerialNumber => "serial-number",
+            Self::Issuer => "issuer",
+            Self::SignatureAlgorithm => "signature-algorithm",
+            Self::NotAnAuthority => "not-an-authority",
+            Self::Extensions => "extensions",
+            Self::AltNameCriticality => "alt-name-criticality",
+            Self::SameContents => "same-contents",
+            Self::Signature => "signature",
+        }
+    }
+
+    pub(super) fn fails(self, reason: &'static str) -> Error {
+        Error::Lint { lint: self, reason }
+    }
+}
+
+/// What is about to be signed, read from its bytes.
+struct Draft<'a> {
+    fields: Fields<'a>,
+    extensions: &'a [Extension],
+    validity: Result<Validity, Error>,
+    authority: &'a Authority,
+}
+
+type Check = fn(&Draft<'_>) -> Result<(), &'static str>;
+
+const CHECKS: [(Lint, Check); 8] = [
+    (Lint::ValidityOrder, validity_order),
+    (Lint::ValidityEnd, validity_end),
+    (Lint::SerialNumber, serial_number),
+    (Lint::Issuer, issuer),
+    (Lint::SignatureAlgorithm, signature_algorithm),
+    (Lint::NotAnAuthority, not_an_authority),
+    (Lint::Extensions, extensions),
+    (Lint::AltNameCriticality, alt_name_criticality),
+];
+
+/// Whether a key is worth a certificate.
+pub(super) fn check_key(key: &SubjectKey) -> Result<(), Error> {
+    let reason = match key.algorithm() {
+        KeyAlgorithm::Rsa { modulus_bits } if modulus_bits < MIN_RSA_BITS => {
+            "RSA keys have at least 2048 bits"
+        }
+        KeyAlgorithm::Rsa { modulus_bits } if modulus_bits > MAX_RSA_BITS => {
+            "RSA keys have at most 8192 bits"
+        }
+        KeyAlgorithm::Rsa { .. }
+        | KeyAlgorithm::Ed25519
+        | KeyAlgorithm::Ecdsa(EllipticCurve::P256 | EllipticCurve::P384 | EllipticCurve::P521) => {
+            return Ok(());
+        }
+        KeyAlgorithm::Ecdsa(EllipticCurve::P224) => "P-224 is too weak",
+        KeyAlgorithm::X25519 => "X25519 cannot sign",
+        KeyAlgorithm::Dsa => "DSA is not supported",
+        KeyAlgorithm::Unknown => "the algorithm of the key is not known",
+    };
+    Err(Lint::KeyStrength.fails(reason))
+}
+
+/// Looks at what is about to be signed.
+pub(super) fn check(body: &[u8], authority: &Authority) -> Result<(), Error> {
+    let unreadable = |_| Lint::Readable.fails("it cannot be read");
+    let mut fields = Fields::from_der(body).map_err(unreadable)?;
+    let extensions = fields.extensions.take().unwrap_or_default();
+    let validity = Validity::decoded(&fields.validity);
+    let draft = Draft { fields, extensions: &extensions, validity, authority };
+    for (lint, check) in CHECKS {
+        check(&draft).map_err(|reason| lint.fails(reason))?;
+    }
+    Ok(())
+}
+
+fn validity_order(draft: &Draft<'_>) -> Result<(), &'static str> {
+    draft.validity.as_ref().map(|_| ()).map_err(|_| "it ends before it begins")
+}
+
+/// A fresh authority is younger than what it issues, because that is backdated: see
+/// [`Warning::BeginsEarly`].
+fn validity_end(draft: &Draft<'_>) -> Result<(), &'static str> {
+    let end = draft.authority.certificate().validity().not_after();
+    match &draft.validity {
+        Ok(validity) if validity.not_after() <= end => Ok(()),
+        Ok(_) | Err(_) => Err("it ends after its authority"),
+    }
+}
+
+fn serial_number(draft: &Draft<'_>) -> Result<(), &'static str> {
+    // 64 bits and their sign, and RFC 5280 §4.1.2.2.
+    if (8..=20).contains(&draft.fields.serial.as_bytes().len()) {
+        Ok(())
+    } else {
+        Err("it has less than 64 bits or more than 20 octets")
+    }
+}
+
+fn issuer(draft: &Draft<'_>) -> Result<(), &'static str> {
+    let issuer = draft.fields.issuer.to_der().map_err(|_| "it cannot be encoded")?;
+    if issuer == draft.authority.certificate().subject_der() {
+        Ok(())
+    } else {
+        Err("it is not the authority's subject")
+    }
+}
+
+fn signature_algorithm(draft: &Draft<'_>) -> Result<(), &'static str> {
+    if draft.fields.algorithm == draft.authority.key().signature_algorithm() {
+        Ok(())
+    } else {
+        Err("it is not that of the authority's key")
+    }
+}
+
+fn not_an_authority(draft: &Draft<'_>) -> Result<(), &'static str> {
+    let constraints = draft.extensions.iter().find(|found| found.extn_id == BASIC_CONSTRAINTS);
+    let constraints = constraints.filter(|found| found.critical).ok_or("it does not say so")?;
+    match BasicConstraints::from_der(constraints.extn_value.as_bytes()) {
+        Ok(BasicConstraints { ca: false, path_len_constraint: None }) => Ok(()),
+        Ok(_) | Err(_) => Err("it says otherwise"),
+    }
+}
+
+const ORDER: [ObjectIdentifier; 5] =
+    [KEY_USAGE, EXTENDED_KEY_USAGE, BASIC_CONSTRAINTS, AUTHORITY_KEY_IDENTIFIER, SUBJECT_ALT_NAME];
+
+fn extensions(draft: &Draft<'_>) -> Result<(), &'static str> {
+    let mut allowed = ORDER.iter();
+    for extension in draft.extensions {
+        if !allowed.any(|allowed| *allowed == extension.extn_id) {
+            return Err("one is unknown, out of order, or there twice");
+        }
+    }
+    Ok(())
+}
+
+fn alt_name_criticality(draft: &Draft<'_>) -> Result<(), &'static str> {
+    let nobody = draft.fields.subject.value().is_empty();
+    let names = draft.extensions.iter().find(|found| found.extn_id == SUBJECT_ALT_NAME);
+    if names.is_none_or(|names| names.critical == nobody) {
+        Ok(())
+    } else {
+        Err("the alternative names are critical and there is a subject, or neither")
+    }
+}
+
+/// What is odd about a certificate that is fit to be issued.
+pub(super) fn warnings(
+    authority: &Authority,
+    wanted: &Issuance<'_>,
+    names: &AltNames,
+) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    if wanted.subject.is_empty() && names.is_empty() {
+        warnings.push(Warning::Nameless);
+    }
+    let strange = names.dns_names.iter().filter(|name| !is_dns_name(name));
+    warnings.extend(strange.map(|name| Warning::DnsName(name.clone())));
+    let mut texts = names.email_addresses.iter().chain(&names.uris);
+    if wanted.subject.has_control_characters()
+        || texts.any(|text| text.bytes().any(|byte| byte.is_ascii_control()))
+    {
+        warnings.push(Warning::ControlCharacters);
+    }
+    if wanted.usages.key.contains(KeyUsageSet::CERT_SIGN) {
+        warnings.push(Warning::SignsCertificates);
+    }
+    if wanted.validity.not_before() < authority.certificate().validity().not_before() {
+        warnings.push(Warning::BeginsEarly);
+    }
+    warnings
+}
+
+/// RFC 1123 §2.1, with underscores, which some put there, and with a wildcard in front.
+fn is_dns_name(name: &str) -> bool {
+    let labels = name.strip_prefix("*.").unwrap_or(name);
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    name.len() <= MAX_DNS_NAME_BYTES && labels.split('.').all(is_label)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! Subjects as Go writes them: the attributes it knows, in its order, whatever the request's was.
+
+use crate::Name;
+use crate::foreign::is_printable_string;
+use crate::syntax::tlv;
+
+/// The subject of a certificate that somebody asked for, as DER.
+///
+/// Several values of one attribute stand in one set, so their order is that of their bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IssuedSubject {
+    der: Vec<u8>,
+    has_control_characters: bool,
+}
+
+const COMMON_NAME: u8 = 3;
+const SERIAL_NUMBER: u8 = 5;
+const ORGANIZATION: u8 = 10;
+/// Country, province, locality, street, postal code, organization, unit: the last numbers of their
+/// identifiers below `2.5.4`.
+const REPEATABLE: [u8; 7] = [6, 8, 7, 9, 17, ORGANIZATION, 11];
+/// Of these Go keeps the last.
+const SINGLE: [u8; 2] = [COMMON_NAME, SERIAL_NUMBER];
+
+const SEQUENCE: u8 = 0x30;
+const SET: u8 = 0x31;
+const OBJECT_IDENTIFIER: u8 = 0x06;
+const UTF8_STRING: u8 = 0x0c;
+const PRINTABLE_STRING: u8 = 0x13;
+
+impl IssuedSubject {
+    /// The subject that a request asks for, without the attributes that Go does not know.
+    pub fn of(name: &Name) -> Self {
+        let repeatable = REPEATABLE.map(|number| (number, name.values(number).collect::<Vec<_>>()));
+        let single = SINGLE.map(|number| {
+            let last = name.values(number).last().filter(|value| !value.is_empty());
+            (number, last.into_iter().collect::<Vec<_>>())
+        });
+        Self::written(repeatable.iter().chain(&single))
+    }
+
+    /// A subject with a common name, unless that is empty, and any number of organizations.
+    pub fn new(common_name: &str, organizations: &[&str]) -> Self {
+        let common_name = Some(common_name).filter(|name| !name.is_empty());
+        let attributes = [
+            (ORGANIZATION, organizations.to_vec()),
+            (COMMON_NAME, common_name.into_iter().collect()),
+        ];
+        Self::written(attributes.iter())
+    }
+
+    /// Its DER: an RFC 5280 `Name`.
+    pub fn as_der(&self) -> &[u8] {
+        &self.der
+    }
+
+    /// Whether it names nobody, and the alternative names must.
+    pub fn is_empty(&self) -> bool {
+        // An empty SEQUENCE is its tag and a zero length.
+        self.der.len() <= 2
+    }
+
+    /// Whether a value in it has characters that cannot be seen.
+    pub(super) fn has_control_characters(&self) -> bool {
+        self.has_control_characters
+    }
+
+    fn written<'a>(attributes: impl Iterator<Item = &'a (u8, Vec<&'a str>)>) -> Self {
+        let mut has_control_characters = false;
+        let sets = attributes.filter(|(_, values)| !values.is_empty()).map(|(number, values)| {
+            has_control_characters |=
+                values.iter().any(|value| value.chars().any(char::is_control));
+            let mut encoded =
+                values.iter().map(|value| attribute(*number, value)).collect::<Vec<_>>();
+            // DER wants sets sorted by their bytes.
+            encoded.sort();
+            tlv(SET, &encoded.concat())
+        });
+        let der = tlv(SEQUENCE, &sets.collect::<Vec<_>>().concat());
+        Self { der, has_control_characters }
+    }
+}
+
+fn attribute(number: u8, value: &str) -> Vec<u8> {
+    let kind = if is_printable_string(value) { PRINTABLE_STRING } else { UTF8_STRING };
+    let oid = tlv(OBJECT_IDENTIFIER, &[0x55, 0x04, number]);
+    tlv(SEQUENCE, &[oid, tlv(kind, value.as_bytes())].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hex(subject: &IssuedSubject) -> String {
+        subject.as_der().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn chooses_the_string_type_as_go_does() {
+        for printable in ["a", "A z09'()+,-./:=?", "system:node:n1", " "] {
+            let der = hex(&IssuedSubject::new(printable, &[]));
+            assert!(der.contains("060355040313"), "{printable}: {der}");
+        }
+        for other in ["a*", "a&b", "a@b", "a_b", "a\0b", "ä", "a\"", "a#", "a;b", "a<", "~"] {
+            let der = hex(&IssuedSubject::new(other, &[]));
+            assert!(der.contains("06035504030c"), "{other}: {der}");
+        }
+    }
+
+    #[test]
+    fn sorts_the_values_of_one_attribute_by_their_bytes() {
+        let subject = IssuedSubject::new("", &["bb", "ä", "c", "a", "aa"]);
+        let expected = concat!(
+            "303a3138",
+            "3008060355040a130161",
+            "3008060355040a130163",
+            "3009060355040a0c02c3a4",
+            "3009060355040a13026161",
+            "3009060355040a13026262",
+        );
+        // Shorter ones come first, because their length does, and UTF-8 before printable.
+        let lengths = expected.replacen("303a3138", "", 1).len() / 2;
+        assert_eq!(lengths, 0x35);
+        assert_eq!(hex(&subject), expected.replacen("303a3138", "30373135", 1));
+    }
+
+    #[test]
+    fn keeps_empty_organizations_but_no_empty_common_name() {
+        assert!(IssuedSubject::new("", &[]).is_empty());
+        let subject = IssuedSubject::new("", &[""]);
+        assert_eq!(hex(&subject), "300b31093007060355040a1300");
+        assert!(!subject.is_empty());
+    }
+}

@@ -1,0 +1,153 @@
+//! How long a certificate is good for that somebody asked for.
+
+use time::{Duration, OffsetDateTime};
+
+use crate::{Certificate, Error, Validity};
+
+/// Clocks differ: a certificate is good from so long ago.
+const BACKDATE: Duration = Duration::minutes(5);
+
+/// Twice the backdating, so that something is left of it.
+const SHORTEST: Duration = Duration::minutes(10);
+
+/// Below this the backdating is no negligible part, and is not taken off the end.
+const SHORT: Duration = Duration::hours(8);
+
+/// Why there is no time for which a certificate could be good.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LifetimeError {
+    /// The authority was no longer good when the certificate would begin to be.
+    #[error("the signer has expired: NotAfter={}", go_time(*.0))]
+    SignerExpired(OffsetDateTime),
+    /// The authority is no longer good.
+    #[error("refusing to sign a certificate that expired in the past: NotAfter={}", go_time(*.0))]
+    ExpiredInThePast(OffsetDateTime),
+    /// The time is empty, or beyond the calendar.
+    #[error(transparent)]
+    Impossible(#[from] Error),
+}
+
+/// When a certificate is good that is asked for `now`: for the time requested, but not longer than
+/// `longest` and not longer than the authority.
+pub fn lifetime(
+    requested: Option<Duration>,
+    longest: Duration,
+    authority: &Certificate,
+    now: OffsetDateTime,
+) -> Result<Validity, LifetimeError> {
+    within(requested, longest, authority.validity().not_after(), now)
+}
+
+fn within(
+    requested: Option<Duration>,
+    longest: Duration,
+    end: OffsetDateTime,
+    now: OffsetDateTime,
+) -> Result<Validity, LifetimeError> {
+    let duration = match requested {
+        Some(requested) if requested <= longest => requested.max(SHORTEST),
+        Some(_) | None => longest,
+    };
+    let from = now.saturating_sub(BACKDATE);
+    if from >= end {
+        return Err(LifetimeError::SignerExpired(end));
+    }
+    if now >= end {
+        return Err(LifetimeError::ExpiredInThePast(end));
+    }
+    let until = if duration < SHORT { now } else { from }.saturating_add(duration);
+    Ok(Validity::new(from, until.min(end))?)
+}
+
+/// A time as Go prints it.
+fn go_time(time: OffsetDateTime) -> String {
+    let time = time.to_offset(time::UtcOffset::UTC);
+    let (date, (hour, minute, second)) = (time.date(), time.to_hms());
+    format!("{date} {hour:02}:{minute:02}:{second:02} +0000 UTC")
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    use super::*;
+
+    const NOW: OffsetDateTime = datetime!(2026-06-01 12:00:00.75 UTC);
+    const YEAR: Duration = Duration::days(365);
+
+    #[test]
+    fn follows_the_table() {
+        let far = datetime!(2036-01-01 0:00 UTC);
+        let (minute, hour) = (Duration::MINUTE, Duration::HOUR);
+        // What is asked for, the longest, and the lifetime of the certificate.
+        let table = [
+            (None, YEAR, YEAR),
+            (None, hour, hour + 5 * minute),
+            (Some(YEAR + Duration::SECOND), YEAR, YEAR),
+            (Some(YEAR), YEAR, YEAR),
+            (Some(2 * hour), hour, hour + 5 * minute),
+            (Some(hour), YEAR, hour + 5 * minute),
+            (Some(10 * minute), YEAR, 15 * minute),
+            (Some(10 * minute - Duration::SECOND), YEAR, 15 * minute),
+            (Some(Duration::ZERO), YEAR, 15 * minute),
+            (Some(-hour), YEAR, 15 * minute),
+            (Some(8 * hour), YEAR, 8 * hour),
+            (Some(8 * hour - Duration::SECOND), YEAR, 8 * hour + 5 * minute - Duration::SECOND),
+            (Some(Duration::DAY), YEAR, Duration::DAY),
+            // The longest counts before the shortest.
+            (Some(10 * minute), 6 * minute, 11 * minute),
+            (Some(7 * minute), 6 * minute, 11 * minute),
+            (Some(5 * minute), 6 * minute, 15 * minute),
+            (None, 6 * minute, 11 * minute),
+            (None, 8 * hour, 8 * hour),
+        ];
+        for (requested, longest, lifetime) in table {
+            let validity = within(requested, longest, far, NOW).unwrap();
+            assert_eq!(validity.not_before(), datetime!(2026-06-01 11:55:00 UTC));
+            let actual = validity.not_after() - validity.not_before();
+            assert_eq!(actual, lifetime, "{requested:?} of {longest}");
+        }
+    }
+
+    #[test]
+    fn ends_with_the_authority() {
+        for end in [
+            datetime!(2026-06-01 12:00:01 UTC),
+            datetime!(2026-07-01 0:00 UTC),
+            NOW.replace_nanosecond(0).unwrap() + YEAR - BACKDATE,
+        ] {
+            assert_eq!(within(None, YEAR, end, NOW).unwrap().not_after(), end);
+        }
+        let later = NOW + YEAR;
+        assert!(within(None, YEAR, later, NOW).unwrap().not_after() < later);
+    }
+
+    #[test]
+    fn refuses_for_an_expired_authority() {
+        let expired = datetime!(2026-06-01 11:55:00.75 UTC);
+        let table = [
+            (expired, "the signer has expired: NotAfter=2026-06-01 11:55:00 +0000 UTC"),
+            (
+                expired + Duration::SECOND,
+                "refusing to sign a certificate that expired in the past: \
+                 NotAfter=2026-06-01 11:55:01 +0000 UTC",
+            ),
+            (
+                NOW,
+                "refusing to sign a certificate that expired in the past: \
+                 NotAfter=2026-06-01 12:00:00 +0000 UTC",
+            ),
+            (
+                datetime!(1999-01-02 3:04:05 UTC),
+                "the signer has expired: NotAfter=1999-01-02 03:04:05 +0000 UTC",
+            ),
+        ];
+        for (end, text) in table {
+            assert_eq!(within(None, YEAR, end, NOW).unwrap_err().to_string(), text);
+        }
+        let end = datetime!(9999-12-31 23:59:59 UTC);
+        within(None, Duration::MAX, end, NOW).unwrap();
+        let error = within(None, Duration::MIN, end, NOW).unwrap_err();
+        assert!(matches!(error, LifetimeError::Impossible(_)), "{error}");
+    }
+}

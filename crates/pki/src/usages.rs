@@ -1,0 +1,247 @@
+//! What certificates may be used for, under the names that requests give the usages.
+
+use std::collections::BTreeSet;
+
+use der::asn1::ObjectIdentifier;
+
+use crate::syntax::tlv;
+
+/// All that a certificate may be used for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Usages {
+    /// What the key may do.
+    pub key: KeyUsageSet,
+    /// What it may do it for. The order is the one in which they are written.
+    pub extended: BTreeSet<ExtendedUsage>,
+}
+
+/// The usages of a key (RFC 5280 §4.2.1.3). A set with none is not written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KeyUsageSet(u16);
+
+/// An extended usage (RFC 5280 §4.2.1.12), in the order in which Go writes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ExtendedUsage {
+    /// Anything.
+    Any,
+    /// Being a TLS server.
+    ServerAuth,
+    /// Being a TLS client.
+    ClientAuth,
+    /// Signing programs.
+    CodeSigning,
+    /// Signing and sealing mail.
+    EmailProtection,
+    /// IPsec, between machines.
+    IpsecEndSystem,
+    /// IPsec, in a tunnel.
+    IpsecTunnel,
+    /// IPsec, of a person.
+    IpsecUser,
+    /// Saying when something was there.
+    TimeStamping,
+    /// Saying whether certificates are still good.
+    OcspSigning,
+    /// Microsoft's way to strong encryption in export browsers.
+    MicrosoftServerGatedCrypto,
+    /// Netscape's way to the same.
+    NetscapeServerGatedCrypto,
+}
+
+/// Names that are no usage's, in the order in which they were given.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unrecognized usage values: [{}]", quoted(.0))]
+pub struct UnknownUsages(pub Vec<String>);
+
+impl Usages {
+    /// Finds the usages of these names. The same usage may be named more than once.
+    pub fn from_names<Text: AsRef<str>>(names: &[Text]) -> Result<Self, UnknownUsages> {
+        let mut usages = Self::default();
+        let mut unknown = Vec::new();
+        for name in names.iter().map(AsRef::as_ref) {
+            if let Some(key) = KeyUsageSet::from_name(name) {
+                usages.key = usages.key.with(key);
+            } else if let Some(extended) = ExtendedUsage::from_name(name) {
+                usages.extended.insert(extended);
+            } else {
+                unknown.push(name.to_owned());
+            }
+        }
+        if unknown.is_empty() { Ok(usages) } else { Err(UnknownUsages(unknown)) }
+    }
+}
+
+impl KeyUsageSet {
+    /// None.
+    pub const NONE: Self = Self(0);
+    /// Signing anything but certificates and their revocation.
+    pub const DIGITAL_SIGNATURE: Self = Self(1);
+    /// Signing so that it cannot be denied later.
+    pub const CONTENT_COMMITMENT: Self = Self(1 << 1);
+    /// Enciphering keys.
+    pub const KEY_ENCIPHERMENT: Self = Self(1 << 2);
+    /// Enciphering data.
+    pub const DATA_ENCIPHERMENT: Self = Self(1 << 3);
+    /// Agreeing on keys.
+    pub const KEY_AGREEMENT: Self = Self(1 << 4);
+    /// Signing certificates.
+    pub const CERT_SIGN: Self = Self(1 << 5);
+    /// Signing lists of revoked certificates.
+    pub const CRL_SIGN: Self = Self(1 << 6);
+    /// Agreeing on keys, to encipher only.
+    pub const ENCIPHER_ONLY: Self = Self(1 << 7);
+    /// Agreeing on keys, to decipher only.
+    pub const DECIPHER_ONLY: Self = Self(1 << 8);
+
+    /// Those of both.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether all of the others are among them.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "signing" | "digital signature" => Self::DIGITAL_SIGNATURE,
+            "content commitment" => Self::CONTENT_COMMITMENT,
+            "key encipherment" => Self::KEY_ENCIPHERMENT,
+            "key agreement" => Self::KEY_AGREEMENT,
+            "data encipherment" => Self::DATA_ENCIPHERMENT,
+            "cert sign" => Self::CERT_SIGN,
+            "crl sign" => Self::CRL_SIGN,
+            "encipher only" => Self::ENCIPHER_ONLY,
+            "decipher only" => Self::DECIPHER_ONLY,
+            _ => return None,
+        })
+    }
+
+    /// A BIT STRING whose first bit is the first usage, without the zeros behind the last one.
+    pub(crate) fn to_der(self) -> Vec<u8> {
+        let [first, second] = self.0.reverse_bits().to_be_bytes();
+        let bits = if second == 0 { vec![first] } else { vec![first, second] };
+        let padding = bits.last().map_or(0, |last| last.trailing_zeros()).min(7);
+        let padding = u8::try_from(padding).unwrap_or_default();
+        tlv(0x03, &[&[padding], bits.as_slice()].concat())
+    }
+}
+
+impl ExtendedUsage {
+    fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "any" => Self::Any,
+            "server auth" => Self::ServerAuth,
+            "client auth" => Self::ClientAuth,
+            "code signing" => Self::CodeSigning,
+            "email protection" | "s/mime" => Self::EmailProtection,
+            "ipsec end system" => Self::IpsecEndSystem,
+            "ipsec tunnel" => Self::IpsecTunnel,
+            "ipsec user" => Self::IpsecUser,
+            "timestamping" => Self::TimeStamping,
+            "ocsp signing" => Self::OcspSigning,
+            "microsoft sgc" => Self::MicrosoftServerGatedCrypto,
+            "netscape sgc" => Self::NetscapeServerGatedCrypto,
+            _ => return None,
+        })
+    }
+
+    pub(crate) const fn oid(self) -> ObjectIdentifier {
+        ObjectIdentifier::new_unwrap(match self {
+            Self::Any => "2.5.29.37.0",
+            Self::ServerAuth => "1.3.6.1.5.5.7.3.1",
+            Self::ClientAuth => "1.3.6.1.5.5.7.3.2",
+            Self::CodeSigning => "1.3.6.1.5.5.7.3.3",
+            Self::EmailProtection => "1.3.6.1.5.5.7.3.4",
+            Self::IpsecEndSystem => "1.3.6.1.5.5.7.3.5",
+            Self::IpsecTunnel => "1.3.6.1.5.5.7.3.6",
+            Self::IpsecUser => "1.3.6.1.5.5.7.3.7",
+            Self::TimeStamping => "1.3.6.1.5.5.7.3.8",
+            Self::OcspSigning => "1.3.6.1.5.5.7.3.9",
+            Self::MicrosoftServerGatedCrypto => "1.3.6.1.4.1.311.10.3.3",
+            Self::NetscapeServerGatedCrypto => "2.16.840.1.113730.4.1",
+        })
+    }
+}
+
+fn quoted(names: &[String]) -> String {
+    names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knows_every_name() {
+        let key = [
+            ("signing", "03020780"),
+            ("digital signature", "03020780"),
+            ("content commitment", "03020640"),
+            ("key encipherment", "03020520"),
+            ("data encipherment", "03020410"),
+            ("key agreement", "03020308"),
+            ("cert sign", "03020204"),
+            ("crl sign", "03020102"),
+            ("encipher only", "03020001"),
+            ("decipher only", "0303070080"),
+        ];
+        for (name, der) in key {
+            let usages = Usages::from_names(&[name]).unwrap();
+            let hex = usages
+                .key
+                .to_der()
+                .iter()
+                .fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
+            assert_eq!(hex, der, "{name}");
+            assert!(usages.extended.is_empty(), "{name}");
+        }
+        let extended = [
+            ("any", ExtendedUsage::Any),
+            ("server auth", ExtendedUsage::ServerAuth),
+            ("client auth", ExtendedUsage::ClientAuth),
+            ("code signing", ExtendedUsage::CodeSigning),
+            ("email protection", ExtendedUsage::EmailProtection),
+            ("s/mime", ExtendedUsage::EmailProtection),
+            ("ipsec end system", ExtendedUsage::IpsecEndSystem),
+            ("ipsec tunnel", ExtendedUsage::IpsecTunnel),
+            ("ipsec user", ExtendedUsage::IpsecUser),
+            ("timestamping", ExtendedUsage::TimeStamping),
+            ("ocsp signing", ExtendedUsage::OcspSigning),
+            ("microsoft sgc", ExtendedUsage::MicrosoftServerGatedCrypto),
+            ("netscape sgc", ExtendedUsage::NetscapeServerGatedCrypto),
+        ];
+        for (name, usage) in extended {
+            let usages = Usages::from_names(&[name]).unwrap();
+            assert_eq!(usages.extended, BTreeSet::from([usage]), "{name}");
+            assert!(usages.key.is_empty(), "{name}");
+        }
+        let mut sorted = extended.map(|(_, usage)| usage).to_vec();
+        sorted.dedup();
+        assert!(sorted.is_sorted(), "not in Go's order");
+    }
+
+    #[test]
+    fn forgets_order_and_repetition() {
+        let names = ["client auth", "digital signature", "server auth", "signing", "client auth"];
+        let usages = Usages::from_names(&names).unwrap();
+        let extended = usages.extended.into_iter().collect::<Vec<_>>();
+        assert_eq!(extended, [ExtendedUsage::ServerAuth, ExtendedUsage::ClientAuth]);
+        assert_eq!(usages.key, KeyUsageSet::DIGITAL_SIGNATURE);
+        assert_eq!(Usages::from_names::<&str>(&[]), Ok(Usages::default()));
+    }
+
+    #[test]
+    fn lists_every_unknown_name() {
+        let error = Usages::from_names(&["Client Auth", "client auth", "x\"y"]).unwrap_err();
+        let text = r#"unrecognized usage values: ["Client Auth" "x\"y"]"#;
+        assert_eq!(error.to_string(), text);
+    }
+}

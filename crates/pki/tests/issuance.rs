@@ -1,0 +1,129 @@
+//! What kube-controller-manager made of requests, against what we make of them.
+//!
+//! `issuance/recorded.json` are requests with what a real one issued, or said when it did not.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use serde_json::{Value, json};
+use time::macros::datetime;
+use time::{Duration, OffsetDateTime};
+use windlass_pki::policy::{Asked, api_client, kubelet_client, kubelet_serving};
+use windlass_pki::{
+    Authority, CertificateRequest, Error, Issuance, KeyKind, Lint, PrivateKey, Serial, Subject,
+    SystemRandom, Usages, Validity, issue_certificate, lifetime,
+};
+use x509_cert::der::{Decode, Encode};
+
+const RECORDED: &str = include_str!("issuance/recorded.json");
+const NOW: OffsetDateTime = datetime!(2026-06-01 12:00:00.5 UTC);
+const LONGEST: Duration = Duration::days(365);
+const AUTHORITY_KEY_IDENTIFIER: &str = "2.5.29.35";
+
+/// What Kubernetes issues and we do not: see the table in `lint.rs`.
+const TOO_WEAK: [&str; 1] = ["key rsa1024"];
+
+#[test]
+fn makes_of_every_request_what_kubernetes_makes_of_it() {
+    let authority = authority();
+    let cases = serde_json::from_str::<Vec<Value>>(RECORDED).unwrap();
+    let (mut issued, mut failed) = (0, 0);
+    for case in &cases {
+        let name = case["case"].as_str().unwrap();
+        if case.get("pending").is_some() {
+            continue;
+        }
+        let request = CertificateRequest::from_pem(case["request"].as_str().unwrap().as_bytes());
+        let request = request.unwrap();
+        if let Err(message) = policy(case, &request) {
+            assert_eq!(case["failed"]["reason"], "SignerValidationFailure", "{name}");
+            assert_eq!(case["failed"]["message"], message, "{name}");
+            failed += 1;
+            continue;
+        }
+        let made = issue(&authority, &request, case);
+        if TOO_WEAK.contains(&name) {
+            let error = made.unwrap_err();
+            assert!(matches!(error, Error::Lint { lint: Lint::KeyStrength, .. }), "{error}");
+            assert!(error.is_final());
+            continue;
+        }
+        assert_eq!(made.unwrap(), expected(case), "{name}");
+        issued += 1;
+    }
+    assert_eq!((cases.len(), issued, failed), (36, 22, 12));
+}
+
+fn authority() -> Authority {
+    let subject = Subject::new("kubernetes", &[]).unwrap();
+    let validity = Validity::lasting(NOW - Duration::DAY, 10 * LONGEST).unwrap();
+    let key = PrivateKey::generate_of(KeyKind::P256).unwrap();
+    Authority::self_signed(&subject, validity, key, serial()).unwrap()
+}
+
+fn serial() -> Serial {
+    Serial::random(&SystemRandom::new()).unwrap()
+}
+
+fn usages(case: &Value) -> Vec<&str> {
+    case["usages"].as_array().unwrap().iter().map(|usage| usage.as_str().unwrap()).collect()
+}
+
+fn policy(case: &Value, request: &CertificateRequest) -> Result<(), String> {
+    let usages = usages(case);
+    let asked = Asked::new(request, &usages);
+    let verdict = match case["signerName"].as_str().unwrap() {
+        "kubernetes.io/kubelet-serving" => kubelet_serving(&asked),
+        "kubernetes.io/kube-apiserver-client-kubelet" => kubelet_client(&asked),
+        "kubernetes.io/kube-apiserver-client" => api_client(&asked),
+        other => panic!("{other}"),
+    };
+    verdict.map_err(|error| error.to_string())
+}
+
+fn issue(
+    authority: &Authority,
+    request: &CertificateRequest,
+    case: &Value,
+) -> Result<Value, Error> {
+    let requested = case.get("expirationSeconds").map(|value| value.as_i64().unwrap());
+    let requested = requested.map(Duration::seconds);
+    let validity = lifetime(requested, LONGEST, authority.certificate(), NOW).unwrap();
+    let usages = Usages::from_names(&usages(case)).unwrap();
+    let wanted = Issuance::of_request(request, usages, validity, serial())?;
+    Ok(described(issue_certificate(authority, &wanted)?.der()))
+}
+
+fn expected(case: &Value) -> Value {
+    json!({
+        "subject_der": case["issued"]["subject_der"],
+        "lifetime_seconds": case["issued"]["lifetime_seconds"],
+        "extensions": case["issued"]["extensions"],
+        "has_authority_key_id": case["issued"]["has_authority_key_id"],
+    })
+}
+
+/// As the recording describes a certificate, without what is the signer's own.
+fn described(der: &[u8]) -> Value {
+    let certificate = x509_cert::Certificate::from_der(der).unwrap();
+    let body = certificate.tbs_certificate();
+    let seconds = |time: x509_cert::time::Time| time.to_unix_duration().as_secs();
+    let all = body.extensions().unwrap();
+    let is_own = |oid: &str| oid == AUTHORITY_KEY_IDENTIFIER;
+    let extensions = all.iter().filter(|extension| !is_own(&extension.extn_id.to_string()));
+    let extensions = extensions.map(|extension| {
+        json!({
+            "oid": extension.extn_id.to_string(),
+            "critical": extension.critical,
+            "value": hex(extension.extn_value.as_bytes()),
+        })
+    });
+    json!({
+        "subject_der": hex(&body.subject().to_der().unwrap()),
+        "lifetime_seconds": seconds(body.validity().not_after) - seconds(body.validity().not_before),
+        "extensions": extensions.collect::<Vec<_>>(),
+        "has_authority_key_id": all.iter().any(|extension| is_own(&extension.extn_id.to_string())),
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
