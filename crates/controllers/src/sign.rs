@@ -53,6 +53,16 @@ pub struct BuiltIn {
 
 /// Runs these signers; does not end. No certificate lasts longer than `longest`.
 pub async fn run(client: Client, signers: Vec<BuiltIn>, longest: Duration, clock: Clock) {
+    sign(client, signers, longest, clock, BACKOFF).await;
+}
+
+async fn sign(
+    client: Client,
+    signers: Vec<BuiltIn>,
+    longest: Duration,
+    clock: Clock,
+    backoff: Backoff,
+) {
     for signer in Signer::ALL {
         match signers.iter().find(|each| each.signer == signer) {
             Some(BuiltIn { ca, .. }) => ca::report(signer.name(), ca),
@@ -62,7 +72,7 @@ pub async fn run(client: Client, signers: Vec<BuiltIn>, longest: Duration, clock
     if signers.is_empty() {
         return std::future::pending().await;
     }
-    let queue = Arc::new(Queue::new(&SIGNING, BACKOFF));
+    let queue = Arc::new(Queue::new(&SIGNING, backoff));
     let signing = Arc::new(Signing {
         requests: Requests::default(),
         api: Api::all(client.clone()),
@@ -182,3 +192,6 @@ fn settled(answered: Result<Next, kube::Error>) -> anyhow::Result<Next> {
         answered => Ok(answered?),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -72,8 +72,6 @@ fn issue(
     longest: Duration,
     now: OffsetDateTime,
 ) -> Result<String, Answer> {
-    // Kubernetes looks at the proof first, and so does what is said.
-    asked.verify_signature().map_err(|error| delayed("RequestUnproven", error))?;
     let usages = Usages::from_names(usages).map_err(|error| delayed("UsagesUnknown", error))?;
     let longest = time::Duration::try_from(longest).unwrap_or(time::Duration::MAX);
     let validity = lifetime(requested, longest, authority.certificate(), now)
@@ -86,10 +84,11 @@ fn issue(
 
 /// What cannot become better is refused; the rest is tried again.
 fn cannot(error: Error) -> Answer {
-    if error.is_final() {
-        Answer::Refused(error.to_string())
-    } else {
-        delayed("SigningFailed", error)
+    match error {
+        // Kubernetes leaves it at that, so nobody expects it to fail.
+        Error::Unproven(_) => delayed("RequestUnproven", error),
+        error if error.is_final() => Answer::Refused(error.to_string()),
+        error => delayed("SigningFailed", error),
     }
 }
 
