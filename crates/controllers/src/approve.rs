@@ -20,7 +20,7 @@ use windlass_pki::CertificateRequest;
 
 use crate::ca::Clock;
 use crate::metrics::APPROVING;
-use crate::notices::Notices;
+use crate::notices::{Notice, Notices};
 use crate::pool::{self, Next};
 use crate::queue::{Backoff, Queue};
 use crate::requests::{
@@ -43,8 +43,8 @@ pub async fn run(client: Client, serving: bool) {
         api: Api::all(client.clone()),
         reviews: Api::all(client.clone()),
         nodes: Api::all(client.clone()),
-        notices: Notices::new(client.clone(), "windlass-csrapproving"),
-        // Only says when a condition was written.
+        notices: Notices::new(client.clone(), "csrapproving"),
+        // Only says when a condition or an event was written.
         clock: Arc::new(time::OffsetDateTime::now_utc),
         serving,
     });
@@ -176,14 +176,16 @@ impl Approving {
             told.reason.as_deref() == Some(reason) && told.message.as_ref() == Some(&message)
         });
         if !told {
-            let delayed = is_true(DELAYED, reason, &message, (self.clock)());
+            let now = (self.clock)();
+            let delayed = is_true(DELAYED, reason, &message, now);
             let delayed = with_condition(request, delayed, DELAYED);
             let name = request.name_any();
             let written = self.api.replace_status(&name, &PostParams::default(), &delayed).await;
             if let Some(next) = moved_on(written.map(drop))? {
                 return Ok(next);
             }
-            self.notices.warn(request, "Approving", reason, &message).await;
+            let notice = Notice { action: "Approving", reason, note: &message };
+            self.notices.warn(request, notice, now).await;
         }
         Ok(Next::Wait(message))
     }

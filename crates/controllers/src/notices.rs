@@ -7,8 +7,12 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use kube::{Client, Resource as _};
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client, Resource as _};
+use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use crate::requests::Request;
@@ -17,10 +21,13 @@ use crate::requests::Request;
 const BURST: u32 = 25;
 /// How long until there may be one more.
 const EACH: Duration = Duration::from_millis(200);
+/// How many bytes of text an event may have.
+const LONGEST: usize = 1024;
 
 /// Writes events, but not too many.
 pub struct Notices {
-    recorder: Recorder,
+    events: Api<Event>,
+    controller: &'static str,
     allowance: Mutex<Allowance>,
 }
 
@@ -29,30 +36,58 @@ struct Allowance {
     since: Instant,
 }
 
+/// Something to be said on a request.
+pub struct Notice<'a> {
+    /// What was to be done.
+    pub action: &'a str,
+    /// Why it was not, in one word.
+    pub reason: &'a str,
+    /// In many.
+    pub note: &'a str,
+}
+
 impl Notices {
-    /// Events under the name of a controller.
-    pub fn new(client: Client, controller: &str) -> Notices {
-        let recorder = Recorder::new(client, Reporter::from(controller));
-        let allowance = Allowance { left: BURST, since: Instant::now() };
-        Notices { recorder, allowance: Mutex::new(allowance) }
+    /// Events under the name of a controller. Those of objects without a namespace are in
+    /// `default`.
+    pub fn new(client: Client, controller: &'static str) -> Notices {
+        let allowance = Mutex::new(Allowance { left: BURST, since: Instant::now() });
+        Notices { events: Api::namespaced(client, "default"), controller, allowance }
     }
 
     /// Warns on a request.
-    pub async fn warn(&self, request: &Request, action: &str, reason: &str, note: &str) {
-        let now = Instant::now();
-        if !self.allowance.lock().unwrap_or_else(PoisonError::into_inner).take(now) {
+    pub async fn warn(&self, request: &Request, notice: Notice<'_>, now: OffsetDateTime) {
+        let moment = Instant::now();
+        if !self.allowance.lock().unwrap_or_else(PoisonError::into_inner).take(moment) {
             return;
         }
-        let event = Event {
-            type_: EventType::Warning,
-            reason: reason.into(),
-            note: Some(note.chars().take(1024).collect()),
-            action: action.into(),
-            secondary: None,
-        };
-        if let Err(error) = self.recorder.publish(&event, &request.object_ref(&())).await {
-            tracing::debug!(%error, reason, "cannot write an event");
+        let event = event(self.controller, request, &notice, now);
+        if let Err(error) = self.events.create(&PostParams::default(), &event).await {
+            tracing::debug!(%error, reason = notice.reason, "cannot write an event");
         }
+    }
+}
+
+fn event(controller: &str, request: &Request, notice: &Notice<'_>, now: OffsetDateTime) -> Event {
+    let mut end = LONGEST.min(notice.note.len());
+    while !notice.note.is_char_boundary(end) {
+        end -= 1;
+    }
+    Event {
+        metadata: ObjectMeta {
+            // Not the request's own name: kubelets choose some that no event may have.
+            generate_name: Some("certificate-request-".into()),
+            namespace: Some("default".into()),
+            ..ObjectMeta::default()
+        },
+        regarding: Some(request.object_ref(&())),
+        type_: Some("Warning".into()),
+        action: Some(notice.action.into()),
+        reason: Some(notice.reason.into()),
+        note: notice.note.get(..end).map(Into::into),
+        event_time: Timestamp::from_second(now.unix_timestamp()).ok().map(MicroTime),
+        reporting_controller: Some(format!("windlass.io/{controller}")),
+        reporting_instance: Some(controller.into()),
+        ..Event::default()
     }
 }
 
@@ -84,5 +119,20 @@ mod tests {
         assert_eq!(taken(EACH), 1);
         assert_eq!(taken(EACH * 4), 3);
         assert_eq!(taken(Duration::from_secs(3600)), 25);
+    }
+
+    #[test]
+    fn an_event_fits_whatever_the_request_is_called_and_is_told() {
+        let mut request = Request::default();
+        request.metadata.name = Some("node-csr-A_b".into());
+        let note = "ü".repeat(LONGEST);
+        let notice = Notice { action: "Signing", reason: "Odd", note: &note };
+        let event = event("csrsigning", &request, &notice, OffsetDateTime::UNIX_EPOCH);
+        assert_eq!(event.metadata.name, None);
+        assert_eq!(event.note.unwrap().len(), LONGEST);
+        assert_eq!(event.regarding.unwrap().name.as_deref(), Some("node-csr-A_b"));
+        let odd = Notice { note: &format!("x{note}"), ..notice };
+        let event = super::event("csrsigning", &request, &odd, OffsetDateTime::UNIX_EPOCH);
+        assert_eq!(event.note.unwrap().len(), LONGEST - 1);
     }
 }

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::ca::{self, CaSource, Clock};
 use crate::metrics::SIGNING;
-use crate::notices::Notices;
+use crate::notices::{Notice, Notices};
 use crate::pool::{self, Next};
 use crate::queue::{Backoff, Queue};
 use crate::requests::{
@@ -76,7 +76,7 @@ async fn sign(
     let signing = Arc::new(Signing {
         requests: Requests::default(),
         api: Api::all(client.clone()),
-        notices: Notices::new(client.clone(), "windlass-csrsigning"),
+        notices: Notices::new(client.clone(), "csrsigning"),
         signers,
         longest,
         clock,
@@ -172,9 +172,11 @@ impl Signing {
         }
         let name = request.name_any();
         tracing::warn!(request = name, reason, message, "cannot sign a request; trying again");
-        let delayed = is_true(DELAYED, reason, message, (self.clock)());
+        let now = (self.clock)();
+        let delayed = is_true(DELAYED, reason, message, now);
         self.write(&with_condition(request, delayed, DELAYED)).await?;
-        self.notices.warn(request, "Signing", reason, message).await;
+        let notice = Notice { action: "Signing", reason, note: message };
+        self.notices.warn(request, notice, now).await;
         Ok(())
     }
 
