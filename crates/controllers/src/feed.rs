@@ -1,14 +1,16 @@
 //! Watches of objects' metadata that go on through errors.
 
+use std::fmt::Debug;
 use std::sync::atomic::Ordering::Relaxed;
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
+use k8s_openapi::serde::de::DeserializeOwned;
 use kube::api::{DynamicObject, PartialObjectMeta};
 use kube::core::ApiResource;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Config, Event, watcher};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 
 use crate::metrics::Counters;
 
@@ -22,9 +24,22 @@ pub async fn follow(
     resource: &ApiResource,
     fields: Option<&str>,
     counters: &'static Counters,
-    mut on: impl FnMut(Event<Metadata>),
+    on: impl FnMut(Event<Metadata>),
 ) {
     let api: Api<Metadata> = Api::all_with(client, resource);
+    follow_whole(api, &resource.plural, fields, counters, on).await;
+}
+
+/// As [`follow`], with all of each object.
+pub async fn follow_whole<K>(
+    api: Api<K>,
+    plural: &str,
+    fields: Option<&str>,
+    counters: &'static Counters,
+    mut on: impl FnMut(Event<K>),
+) where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
     let mut config = Config::default().streaming_lists();
     config.field_selector = fields.map(str::to_owned);
     loop {
@@ -39,7 +54,7 @@ pub async fn follow(
                 }
                 Err(error) => {
                     counters.watch_errors.fetch_add(1, Relaxed);
-                    tell(counters.name, &resource.plural, &error);
+                    tell(counters.name, plural, &error);
                 }
             }
         }

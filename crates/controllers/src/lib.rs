@@ -9,18 +9,27 @@
 //! - `aggregation`: the rules of cluster roles that are put together from others.
 //! - `namespaces`: empties a namespace that is being deleted, then lets it go.
 //! - `garbage`: deletes what has lost its owners; `graph` knows who owns what, `decide` is pure.
+//! - `approve`, `sign`, `clean`: what becomes of a request for a certificate; `requests` holds those
+//!   that wait, `notices` tells why.
+//! - `ca`: a signer's certificate and key, as their files change.
 //! - `catalog` knows which kinds the server has; `feed` watches one of them; `uid` names one object.
 //! - `metrics`: what Kubernetes' work queues report, as text.
 
 mod accounts;
 mod aggregation;
+pub mod approve;
+pub mod ca;
 mod catalog;
+pub mod clean;
 mod feed;
 mod garbage;
 mod metrics;
 mod namespaces;
+mod notices;
 mod pool;
 mod queue;
+mod requests;
+pub mod sign;
 mod uid;
 
 use std::future::Future;
@@ -33,6 +42,7 @@ use tokio::task::JoinSet;
 
 use catalog::Catalog;
 
+pub use ca::Clock;
 pub use metrics::metrics;
 
 /// Runs every controller until `shutdown` turns true or its sender is gone; then everything ends

@@ -20,7 +20,15 @@ pub static ACCOUNTS: Counters = Counters::new("serviceaccount");
 /// The counters of aggregated cluster roles.
 pub static AGGREGATION: Counters = Counters::new("ClusterRoleAggregator");
 
-static ALL: [&Counters; 4] = [&GARBAGE, &NAMESPACES, &ACCOUNTS, &AGGREGATION];
+/// The counters of what approves requests for certificates.
+pub static APPROVING: Counters = Counters::new("csrapproving");
+/// The counters of what signs them.
+pub static SIGNING: Counters = Counters::new("csrsigning");
+/// The counters of what removes old ones.
+pub static CLEANING: Counters = Counters::new("csrcleaner");
+
+static ALL: [&Counters; 7] =
+    [&GARBAGE, &NAMESPACES, &ACCOUNTS, &AGGREGATION, &APPROVING, &SIGNING, &CLEANING];
 
 /// How often the API could not be discovered.
 pub static DISCOVERY_FAILURES: AtomicU64 = AtomicU64::new(0);
@@ -40,6 +48,8 @@ pub fn metrics(out: &mut String) {
     let count = DISCOVERY_FAILURES.load(Relaxed);
     let _ = writeln!(out, "# HELP {name} Failures to find out what the API serves");
     let _ = writeln!(out, "# TYPE {name} counter\n{name} {count}");
+    crate::ca::metrics(out);
+    crate::sign::metrics(out);
 }
 
 struct Family {

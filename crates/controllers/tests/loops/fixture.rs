@@ -14,13 +14,14 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use windlass_server::chain::admission::Plugins;
 use windlass_server::local::Local;
-use windlass_server::server::{Setup, start};
+use windlass_server::server::{Server, Setup, start};
 use windlass_server::user::{MASTERS, User};
 use windlass_store::{Embedded, Options};
 
 /// A running server and its controllers; its data goes with it.
 pub struct World {
     pub client: Client,
+    server: Arc<Server>,
     down: watch::Sender<bool>,
     controllers: Option<JoinHandle<()>>,
     _dir: tempfile::TempDir,
@@ -49,8 +50,15 @@ impl World {
         .await
         .unwrap();
         let user = User::authenticated("admin", "", vec![MASTERS.into()]);
-        let client = Client::new(Local::new(server, user), "default");
-        World { client, down, controllers: None, _dir: dir }
+        let client = Client::new(Local::new(server.clone(), user), "default");
+        World { client, server, down, controllers: None, _dir: dir }
+    }
+
+    /// The server as somebody else sees it.
+    pub fn client_of(&self, name: &str, groups: &[&str]) -> Client {
+        let groups = groups.iter().map(|&group| group.to_owned()).collect();
+        let user = User::authenticated(name, "", groups);
+        Client::new(Local::new(self.server.clone(), user), "default")
     }
 
     /// Starts the controllers.

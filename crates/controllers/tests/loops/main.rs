@@ -4,6 +4,8 @@
 
 mod accounts;
 mod aggregation;
+mod certificates;
 mod fixture;
 mod garbage;
+mod issuance;
 mod namespaces;

@@ -1,0 +1,196 @@
+//! A signer's certificate and key: read from two files, followed as these change, never worse than
+//! the last good pair.
+//!
+//! The files are replaced one after the other and sometimes badly, so what they hold is looked at
+//! as a whole: one certificate that may sign, is valid now and belongs to the key. Anything else is
+//! reported and leaves the pair in use as it is.
+
+mod gauges;
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
+use time::OffsetDateTime;
+use tokio::sync::{Notify, watch};
+use windlass_pki::Authority;
+use windlass_pki::limits::MAX_PEM_BYTES;
+use zeroize::Zeroizing;
+
+pub use gauges::{metrics, report};
+
+/// Says what time it is.
+pub type Clock = Arc<dyn Fn() -> OffsetDateTime + Send + Sync>;
+
+/// How often the files are looked at even if nobody said that they changed.
+const LOOK: Duration = Duration::from_secs(10);
+/// As [`LOOK`], where files cannot be watched, or while those that are there cannot be used.
+const LOOK_CLOSELY: Duration = Duration::from_secs(1);
+/// Writers touch several files: wait until they are done.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// A certificate authority in two files.
+pub struct CaSource {
+    certificate: PathBuf,
+    key: PathBuf,
+    clock: Clock,
+    state: Mutex<State>,
+    /// Held while the files are read, so that what was read first does not come in last.
+    reading: Mutex<()>,
+    accepted: watch::Sender<u64>,
+}
+
+struct State {
+    current: Arc<Authority>,
+    problem: Option<String>,
+}
+
+impl CaSource {
+    /// Reads a pair that must be good, as there is no other yet. [`CaSource::watch`] follows it.
+    pub fn files(certificate: PathBuf, key: PathBuf, clock: Clock) -> Result<Arc<CaSource>> {
+        let current = Arc::new(load(&certificate, &key, clock())?);
+        let state = Mutex::new(State { current, problem: None });
+        let (reading, accepted) = (Mutex::new(()), watch::Sender::new(1));
+        Ok(Arc::new(CaSource { certificate, key, clock, state, reading, accepted }))
+    }
+
+    /// The last good pair. It may have expired since: whoever signs looks at the time.
+    pub fn current(&self) -> Arc<Authority> {
+        self.lock().current.clone()
+    }
+
+    /// Why the files as they are now are not used, or that the pair in use has expired.
+    pub fn problem(&self) -> Option<String> {
+        self.lock().problem.clone()
+    }
+
+    /// Counts the pairs that were accepted, the first included.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.accepted.subscribe()
+    }
+
+    /// How long the certificate in use is still valid, in seconds; negative when it is not.
+    pub fn seconds_left(&self) -> i64 {
+        let until = self.current().certificate().validity().not_after();
+        (until - (self.clock)()).whole_seconds()
+    }
+
+    /// Reads the files once and uses them if they are good. Reads from disk: not for async code.
+    pub fn reload(&self) {
+        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        match load(&self.certificate, &self.key, (self.clock)()) {
+            Ok(authority) => self.accept(authority),
+            Err(error) => self.refuse(format!("{error:#}")),
+        }
+    }
+
+    /// Follows the files; does not end.
+    pub async fn watch(self: Arc<Self>) {
+        let touched = Arc::new(Notify::new());
+        let watcher = self.watcher(touched.clone());
+        loop {
+            let source = self.clone();
+            // A panic in there is caught by the runtime, and the next round tries again.
+            let _ = tokio::task::spawn_blocking(move || source.reload()).await;
+            let calm = watcher.is_some() && self.problem().is_none();
+            let pause = if calm { LOOK } else { LOOK_CLOSELY };
+            if tokio::time::timeout(pause, touched.notified()).await.is_ok() {
+                tokio::time::sleep(SETTLE).await;
+            }
+        }
+    }
+
+    /// Watches the folders, not the files: a mounted secret is replaced by swapping a link, which
+    /// the old file never hears of.
+    fn watcher(&self, touched: Arc<Notify>) -> Option<RecommendedWatcher> {
+        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            // Reading the files is an event as well, and would bring the next.
+            if !event.is_ok_and(|event| event.kind.is_access()) {
+                touched.notify_one();
+            }
+        });
+        let watcher = watcher.and_then(|mut watcher| {
+            let mut folders: Vec<&Path> = vec![folder(&self.certificate), folder(&self.key)];
+            folders.dedup();
+            for folder in folders {
+                watcher.watch(folder, RecursiveMode::NonRecursive)?;
+            }
+            Ok(watcher)
+        });
+        watcher
+            .inspect_err(|error| {
+                let file = self.certificate.display();
+                tracing::warn!(%file, %error, "a CA's files are looked at every {LOOK_CLOSELY:?}");
+            })
+            .ok()
+    }
+
+    fn accept(&self, authority: Authority) {
+        let mut state = self.lock();
+        let file = self.certificate.display();
+        if state.problem.take().is_some() {
+            tracing::info!(%file, "the CA's files are good again");
+        }
+        // The same certificate has the same key, however that is written.
+        if state.current.certificate().der() == authority.certificate().der() {
+            return;
+        }
+        let until = authority.certificate().validity().not_after();
+        tracing::info!(%file, %until, "signing with a new CA");
+        state.current = Arc::new(authority);
+        drop(state);
+        self.accepted.send_modify(|count| *count += 1);
+    }
+
+    fn refuse(&self, problem: String) {
+        let mut state = self.lock();
+        if state.problem.as_ref() != Some(&problem) {
+            let file = self.certificate.display();
+            tracing::error!(%file, problem, "the CA's files cannot be used; the last good ones are");
+            state.problem = Some(problem);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the files hold, if it may be used now.
+fn load(certificate: &Path, key: &Path, now: OffsetDateTime) -> Result<Authority> {
+    let (text, secret) = (read(certificate)?, read(key)?);
+    let pair = Authority::from_pem(&text, &secret);
+    let pair = pair.with_context(|| format!("{} with {}", certificate.display(), key.display()))?;
+    let validity = pair.certificate().validity();
+    let (from, until) = (validity.not_before(), validity.not_after());
+    ensure!(from <= now, "{} is not valid before {from}", certificate.display());
+    ensure!(validity.contains(now), "{} expired at {until}", certificate.display());
+    Ok(pair)
+}
+
+/// The bytes of a file, which may be a key: they are wiped when they are no longer needed.
+fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>> {
+    let cannot = || format!("cannot read {}", path.display());
+    let file = File::open(path).with_context(cannot)?;
+    let limit = u64::try_from(MAX_PEM_BYTES).unwrap_or(u64::MAX);
+    // Growing would leave copies behind.
+    let size = file.metadata().with_context(cannot)?.len().min(limit);
+    let mut text = Zeroizing::new(Vec::with_capacity(usize::try_from(size).unwrap_or(0) + 1));
+    file.take(limit + 1).read_to_end(&mut text).with_context(cannot)?;
+    ensure!(!text.is_empty(), "{} is empty", path.display());
+    Ok(text)
+}
+
+fn folder(file: &Path) -> &Path {
+    match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
+
+use time::macros::datetime;
+use windlass_pki::{
+    Certificate, Leaf, PrivateKey, Purpose, Serial, Subject, SystemRandom, Validity, issue,
+};
+
+use super::*;
+
+const NOW: OffsetDateTime = datetime!(2026-03-01 12:00 UTC);
+
+/// Two files and the pairs that come into them.
+struct Files {
+    dir: tempfile::TempDir,
+}
+
+struct Pair {
+    certificate: String,
+    key: String,
+}
+
+impl Files {
+    fn with(pair: &Pair) -> Files {
+        let files = Files { dir: tempfile::tempdir().unwrap() };
+        files.put(pair);
+        files
+    }
+
+    fn put(&self, pair: &Pair) {
+        fs::write(self.certificate(), &pair.certificate).unwrap();
+        fs::write(self.key(), &pair.key).unwrap();
+    }
+
+    fn certificate(&self) -> PathBuf {
+        self.dir.path().join("ca.crt")
+    }
+
+    fn key(&self) -> PathBuf {
+        self.dir.path().join("ca.key")
+    }
+
+    fn source(&self) -> Result<Arc<CaSource>> {
+        CaSource::files(self.certificate(), self.key(), Arc::new(|| NOW))
+    }
+}
+
+fn serial() -> Serial {
+    Serial::random(&SystemRandom::new()).unwrap()
+}
+
+/// A pair that is valid for `from..until` hours from now.
+fn pair(name: &str, from: i64, until: i64) -> Pair {
+    let hours = time::Duration::hours;
+    let validity = Validity::new(NOW + hours(from), NOW + hours(until)).unwrap();
+    let subject = Subject::new(name, &[]).unwrap();
+    let key = PrivateKey::generate().unwrap();
+    let authority = Authority::self_signed(&subject, validity, key, serial()).unwrap();
+    written(authority.certificate(), authority.key())
+}
+
+fn written(certificate: &Certificate, key: &PrivateKey) -> Pair {
+    Pair { certificate: certificate.to_pem(), key: key.to_pem().unwrap().to_string() }
+}
+
+/// A certificate that may not sign others, with its key.
+fn leaf() -> Pair {
+    let good = pair("issuer", -1, 24);
+    let authority = Authority::from_pem(good.certificate.as_bytes(), good.key.as_bytes()).unwrap();
+    let key = PrivateKey::generate().unwrap();
+    let der = signed(&authority, "leaf", &key);
+    written(&Certificate::from_der(&der).unwrap(), &key)
+}
+
+fn signed(authority: &Authority, name: &str, key: &PrivateKey) -> Vec<u8> {
+    let leaf = Leaf {
+        subject: Subject::new(name, &[]).unwrap(),
+        alt_names: Vec::new(),
+        purposes: vec![Purpose::ClientAuth],
+        validity: Validity::lasting(NOW, time::Duration::HOUR).unwrap(),
+        public_key: key.public_key(),
+        serial: serial(),
+    };
+    issue(authority, &leaf).unwrap()
+}
+
+/// What is wrong with the files, and how it is said.
+fn bad_pairs() -> Vec<(&'static str, Pair, &'static str)> {
+    let good = pair("good", -1, 24);
+    let other = pair("other", -1, 24);
+    let half = |text: &str| text[..text.len() / 2].to_owned();
+    let mixed = |certificate: &str, key: &str| Pair {
+        certificate: certificate.to_owned(),
+        key: key.to_owned(),
+    };
+    vec![
+        ("mismatched", mixed(&good.certificate, &other.key), "does not belong"),
+        ("half a certificate", mixed(&half(&good.certificate), &good.key), "does not end"),
+        ("half a key", mixed(&good.certificate, &half(&good.key)), "does not end"),
+        ("no certificate", mixed("", &good.key), "is empty"),
+        ("no key", mixed(&good.certificate, ""), "is empty"),
+        ("garbage", mixed("\u{1}garbage", "garbage"), "no certificate found"),
+        (
+            "two certificates",
+            mixed(&format!("{}{}", good.certificate, other.certificate), &good.key),
+            "more than one certificate",
+        ),
+        ("a leaf", leaf(), "not a certificate authority"),
+        ("expired", pair("old", -48, -1), "expired at"),
+        ("not valid yet", pair("young", 1, 24), "is not valid before"),
+    ]
+}
+
+#[test]
+fn only_a_good_pair_is_a_beginning() {
+    assert!(Files::with(&pair("good", -1, 24)).source().is_ok());
+    for (what, bad, said) in bad_pairs() {
+        let error = Files::with(&bad).source().err().map(|error| format!("{error:#}"));
+        assert!(error.as_ref().is_some_and(|e| e.contains(said)), "{what}: {error:?}");
+    }
+    let files = Files::with(&pair("good", -1, 24));
+    fs::remove_file(files.key()).unwrap();
+    assert!(files.source().is_err());
+}
+
+#[test]
+fn a_bad_pair_leaves_the_last_good_one_and_says_why() {
+    let good = pair("good", -1, 24);
+    let files = Files::with(&good);
+    let source = files.source().unwrap();
+    let der = source.current().certificate().der().clone();
+    for (what, bad, said) in bad_pairs() {
+        files.put(&bad);
+        source.reload();
+        assert_eq!(source.current().certificate().der(), &der, "{what}");
+        let problem = source.problem().unwrap_or_default();
+        assert!(problem.contains(said), "{what}: {problem}");
+        assert!(!problem.contains("PRIVATE"), "{what}: {problem}");
+    }
+    fs::remove_file(files.certificate()).unwrap();
+    source.reload();
+    assert!(source.problem().unwrap().contains("cannot read"));
+    assert_eq!(*source.changes().borrow(), 1);
+
+    files.put(&good);
+    source.reload();
+    assert_eq!(source.problem(), None);
+    assert_eq!(*source.changes().borrow(), 1, "the same pair is no change");
+    files.put(&pair("next", -1, 24));
+    source.reload();
+    assert_eq!(source.current().certificate().common_name(), Some("next"));
+    assert_eq!(*source.changes().borrow(), 2);
+}
+
+#[test]
+fn what_expires_in_use_is_told() {
+    let files = Files::with(&pair("good", -1, 24));
+    let hours = Arc::new(AtomicI64::new(0));
+    let clock = hours.clone();
+    let clock: Clock = Arc::new(move || NOW + time::Duration::hours(clock.load(SeqCst)));
+    let source = CaSource::files(files.certificate(), files.key(), clock).unwrap();
+    report("example.com/told", &source);
+    let told = |name: &str| {
+        let mut text = String::new();
+        metrics(&mut text);
+        let line = format!("{name}{{signer=\"example.com/told\"}} ");
+        let value = text.lines().find_map(|l| l.strip_prefix(&line)).map(str::to_owned);
+        value.unwrap_or_default()
+    };
+    assert_eq!(told("windlass_signer_ca_expiration_seconds"), "86400");
+    assert_eq!(told("windlass_signer_ca_problem"), "0");
+    hours.store(25, SeqCst);
+    source.reload();
+    assert_eq!(told("windlass_signer_ca_expiration_seconds"), "-3600");
+    assert_eq!(told("windlass_signer_ca_problem"), "1");
+    assert!(source.problem().unwrap().contains("expired at"));
+    drop(source);
+    assert_eq!(told("windlass_signer_ca_problem"), "");
+}
+
+#[tokio::test]
+async fn files_that_change_are_read_again() {
+    let files = Files::with(&pair("first", -1, 24));
+    let source = files.source().unwrap();
+    let following = tokio::spawn(source.clone().watch());
+    let mut changes = source.changes();
+    for (round, name) in ["second", "third"].into_iter().enumerate() {
+        let next = pair(name, -1, 24);
+        if round == 0 {
+            files.put(&next);
+        } else {
+            // As mounted secrets are: the whole file at once, under another name first.
+            let new = files.dir.path().join("new");
+            fs::write(&new, &next.key).unwrap();
+            fs::rename(&new, files.key()).unwrap();
+            fs::write(&new, &next.certificate).unwrap();
+            fs::rename(&new, files.certificate()).unwrap();
+        }
+        let patience = Duration::from_secs(30);
+        tokio::time::timeout(patience, changes.changed()).await.unwrap().unwrap();
+        assert_eq!(source.current().certificate().common_name(), Some(name));
+    }
+    following.abort();
+}
+
+/// Writes pairs of every sort, good and bad, while somebody signs: every certificate comes from a
+/// good pair, as a whole, and each good pair is used once it is there.
+#[test]
+fn swaps_under_a_signer() {
+    const SWAPS: usize = 200;
+    let first = pair("good 0", -1, 24);
+    let files = Files::with(&first);
+    let source = files.source().unwrap();
+    let bad = bad_pairs();
+    let stop = AtomicBool::new(false);
+    let signed = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let key = PrivateKey::generate().unwrap();
+            let mut signed = 0;
+            while !stop.load(SeqCst) {
+                let authority = source.current();
+                let der = self::signed(&authority, "reader", &key);
+                let certificate = Certificate::from_der(&der).unwrap();
+                assert!(authority.has_issued(&certificate));
+                let name = authority.certificate().common_name().unwrap();
+                assert!(name.starts_with("good "), "signed by {name}");
+                assert!(authority.certificate().validity().contains(NOW));
+                signed += 1;
+            }
+            signed
+        });
+        // Somebody looks all the time, so also between the two files.
+        let looker = scope.spawn(|| {
+            while !stop.load(SeqCst) {
+                source.reload();
+            }
+        });
+        for round in 1..=SWAPS {
+            match bad.get(usize::from(rand::random::<u8>()) % (bad.len() * 2)) {
+                Some((_, bad, _)) => files.put(bad),
+                None => {
+                    let name = format!("good {round}");
+                    files.put(&pair(&name, -1, 24));
+                    source.reload();
+                    assert_eq!(source.current().certificate().common_name(), Some(name.as_str()));
+                    assert_eq!(source.problem(), None);
+                }
+            }
+        }
+        stop.store(true, SeqCst);
+        looker.join().unwrap();
+        reader.join().unwrap()
+    });
+    assert!(signed > 0, "nobody signed");
+}

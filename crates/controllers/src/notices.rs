@@ -1,0 +1,138 @@
+//! Events on requests for certificates that wait, so that `kubectl describe` says why.
+//!
+//! An event is a courtesy: the condition on the request says the same and stays. So there are a
+//! few a second at most, whatever happens to however many requests, and one that cannot be written
+//! holds up nothing.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client, Resource as _};
+use time::OffsetDateTime;
+use tokio::time::Instant;
+
+use crate::requests::Request;
+
+/// Events at once.
+const BURST: u32 = 25;
+/// How long until there may be one more.
+const EACH: Duration = Duration::from_millis(200);
+/// How many bytes of text an event may have.
+const LONGEST: usize = 1024;
+
+/// Writes events, but not too many.
+pub struct Notices {
+    events: Api<Event>,
+    controller: &'static str,
+    allowance: Mutex<Allowance>,
+}
+
+struct Allowance {
+    left: u32,
+    since: Instant,
+}
+
+/// Something to be said on a request.
+pub struct Notice<'a> {
+    /// What was to be done.
+    pub action: &'a str,
+    /// Why it was not, in one word.
+    pub reason: &'a str,
+    /// In many.
+    pub note: &'a str,
+}
+
+impl Notices {
+    /// Events under the name of a controller. Those of objects without a namespace are in
+    /// `default`.
+    pub fn new(client: Client, controller: &'static str) -> Notices {
+        let allowance = Mutex::new(Allowance { left: BURST, since: Instant::now() });
+        Notices { events: Api::namespaced(client, "default"), controller, allowance }
+    }
+
+    /// Warns on a request.
+    pub async fn warn(&self, request: &Request, notice: Notice<'_>, now: OffsetDateTime) {
+        let moment = Instant::now();
+        if !self.allowance.lock().unwrap_or_else(PoisonError::into_inner).take(moment) {
+            return;
+        }
+        let event = event(self.controller, request, &notice, now);
+        if let Err(error) = self.events.create(&PostParams::default(), &event).await {
+            tracing::debug!(%error, reason = notice.reason, "cannot write an event");
+        }
+    }
+}
+
+fn event(controller: &str, request: &Request, notice: &Notice<'_>, now: OffsetDateTime) -> Event {
+    let mut end = LONGEST.min(notice.note.len());
+    while !notice.note.is_char_boundary(end) {
+        end -= 1;
+    }
+    Event {
+        metadata: ObjectMeta {
+            // Not the request's own name: kubelets choose some that no event may have.
+            generate_name: Some("certificate-request-".into()),
+            namespace: Some("default".into()),
+            ..ObjectMeta::default()
+        },
+        regarding: Some(request.object_ref(&())),
+        type_: Some("Warning".into()),
+        action: Some(notice.action.into()),
+        reason: Some(notice.reason.into()),
+        note: notice.note.get(..end).map(Into::into),
+        event_time: Timestamp::from_second(now.unix_timestamp()).ok().map(MicroTime),
+        reporting_controller: Some(format!("windlass.io/{controller}")),
+        reporting_instance: Some(controller.into()),
+        ..Event::default()
+    }
+}
+
+impl Allowance {
+    fn take(&mut self, now: Instant) -> bool {
+        let passed = now.saturating_duration_since(self.since).as_millis() / EACH.as_millis();
+        if let Some(earned) = u32::try_from(passed).ok().filter(|earned| *earned > 0) {
+            self.left = self.left.saturating_add(earned).min(BURST);
+            self.since = now;
+        }
+        let left = self.left.checked_sub(1);
+        self.left = left.unwrap_or_default();
+        left.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_few_at_once_and_then_slowly() {
+        let mut allowance = Allowance { left: BURST, since: Instant::now() };
+        let mut taken = |after: Duration| {
+            let now = Instant::now() + after;
+            (0..1000).filter(|_| allowance.take(now)).count()
+        };
+        assert_eq!(taken(Duration::ZERO), 25);
+        assert_eq!(taken(EACH), 1);
+        assert_eq!(taken(EACH * 4), 3);
+        assert_eq!(taken(Duration::from_secs(3600)), 25);
+    }
+
+    #[test]
+    fn an_event_fits_whatever_the_request_is_called_and_is_told() {
+        let mut request = Request::default();
+        request.metadata.name = Some("node-csr-A_b".into());
+        let note = "ü".repeat(LONGEST);
+        let notice = Notice { action: "Signing", reason: "Odd", note: &note };
+        let event = event("csrsigning", &request, &notice, OffsetDateTime::UNIX_EPOCH);
+        assert_eq!(event.metadata.name, None);
+        assert_eq!(event.note.unwrap().len(), LONGEST);
+        assert_eq!(event.regarding.unwrap().name.as_deref(), Some("node-csr-A_b"));
+        let odd = Notice { note: &format!("x{note}"), ..notice };
+        let event = super::event("csrsigning", &request, &odd, OffsetDateTime::UNIX_EPOCH);
+        assert_eq!(event.note.unwrap().len(), LONGEST - 1);
+    }
+}

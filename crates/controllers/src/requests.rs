@@ -1,0 +1,183 @@
+//! Requests for certificates that wait for somebody, as a watch last saw them.
+//!
+//! What needs no more work is let go at once, so this holds what is pending and not the archive.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::certificates::v1::{
+    CertificateSigningRequest, CertificateSigningRequestCondition,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::runtime::watcher::Event;
+use kube::{Api, Client, ResourceExt as _};
+use time::OffsetDateTime;
+use tokio::time::Instant;
+
+use crate::feed;
+use crate::metrics::Counters;
+use crate::queue::Queue;
+
+/// A request for a certificate.
+pub type Request = CertificateSigningRequest;
+/// One thing that is said about it.
+pub type Condition = CertificateSigningRequestCondition;
+
+/// Somebody allowed it.
+pub const APPROVED: &str = "Approved";
+/// Somebody forbade it.
+pub const DENIED: &str = "Denied";
+/// A signer refused it.
+pub const FAILED: &str = "Failed";
+
+/// The requests that wait, by name.
+#[derive(Default)]
+pub struct Requests {
+    by_name: Mutex<HashMap<String, Waiting>>,
+}
+
+/// A request and since when it is known to wait.
+#[derive(Clone)]
+pub struct Waiting {
+    /// The request.
+    pub request: Arc<Request>,
+    /// When it was first seen waiting.
+    pub since: Instant,
+}
+
+impl Requests {
+    /// The request of this name, if it waits.
+    pub fn get(&self, name: &str) -> Option<Waiting> {
+        self.lock().get(name).cloned()
+    }
+
+    /// The names of those that wait and are such.
+    pub fn names(&self, such: impl Fn(&Request) -> bool) -> Vec<String> {
+        let waiting = self.lock();
+        let such = waiting.iter().filter(|(_, waiting)| such(&waiting.request));
+        such.map(|(name, _)| name.clone()).collect()
+    }
+
+    fn keep(&self, name: String, request: Request) {
+        let mut waiting = self.lock();
+        let before = waiting.get(&name).filter(|w| w.request.metadata.uid == request.metadata.uid);
+        let since = before.map_or_else(Instant::now, |before| before.since);
+        waiting.insert(name, Waiting { request: Arc::new(request), since });
+    }
+
+    fn forget(&self, name: &str) {
+        self.lock().remove(name);
+    }
+
+    fn retain(&self, names: &HashSet<String>) {
+        self.lock().retain(|name, _| names.contains(name));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Waiting>> {
+        self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Watches all requests, keeps those that are wanted, and puts their names into the queue. Does
+/// not end.
+pub async fn follow(
+    client: Client,
+    counters: &'static Counters,
+    requests: &Requests,
+    queue: &Queue<String>,
+    wanted: impl Fn(&Request) -> bool,
+) {
+    let api: Api<Request> = Api::all(client);
+    let mut listed = HashSet::new();
+    let take = |mut request: Request| {
+        let name = request.name_any();
+        if wanted(&request) {
+            // Nobody here needs them, and what is not sent back is left as it is.
+            request.metadata.managed_fields = None;
+            requests.keep(name.clone(), request);
+            queue.add(name);
+        } else {
+            requests.forget(&name);
+        }
+    };
+    feed::follow_whole(api, "certificatesigningrequests", None, counters, |event| match event {
+        Event::Init => listed.clear(),
+        Event::InitApply(request) => {
+            listed.insert(request.name_any());
+            take(request);
+        }
+        Event::InitDone => requests.retain(&std::mem::take(&mut listed)),
+        Event::Apply(request) => take(request),
+        Event::Delete(request) => requests.forget(&request.name_any()),
+    })
+    .await;
+}
+
+/// The conditions of a request.
+pub fn conditions(request: &Request) -> &[Condition] {
+    request.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default()
+}
+
+/// The condition of this type, whatever its status.
+pub fn condition<'a>(request: &'a Request, kind: &str) -> Option<&'a Condition> {
+    conditions(request).iter().find(|condition| condition.type_ == kind)
+}
+
+/// Whether there is a certificate.
+pub fn has_certificate(request: &Request) -> bool {
+    let status = request.status.as_ref();
+    status.and_then(|status| status.certificate.as_ref()).is_some_and(|text| !text.0.is_empty())
+}
+
+/// Whether it was allowed and not forbidden. As for Kubernetes, conditions count by being there.
+pub fn is_approved(request: &Request) -> bool {
+    condition(request, APPROVED).is_some() && condition(request, DENIED).is_none()
+}
+
+/// Whether a signer refused it.
+pub fn has_failed(request: &Request) -> bool {
+    conditions(request)
+        .iter()
+        .any(|c| c.type_ == FAILED && (c.status == "True" || c.status.is_empty()))
+}
+
+/// The request with this condition in place of those of its type and of `instead`.
+pub fn with_condition(request: &Request, condition: Condition, instead: &str) -> Request {
+    let mut request = without_condition(request, instead);
+    let conditions = request.status.get_or_insert_default().conditions.get_or_insert_default();
+    conditions.retain(|old| old.type_ != condition.type_);
+    conditions.push(condition);
+    request
+}
+
+/// The request without the conditions of a type.
+pub fn without_condition(request: &Request, kind: &str) -> Request {
+    let mut request = request.clone();
+    if let Some(conditions) = request.status.as_mut().and_then(|s| s.conditions.as_mut()) {
+        conditions.retain(|condition| condition.type_ != kind);
+    }
+    request
+}
+
+/// A condition that is true as of now.
+pub fn is_true(kind: &str, reason: &str, message: &str, now: OffsetDateTime) -> Condition {
+    Condition {
+        type_: kind.into(),
+        status: "True".into(),
+        reason: Some(reason.into()),
+        message: Some(message.into()),
+        last_update_time: Timestamp::from_second(now.unix_timestamp()).ok().map(Time),
+        last_transition_time: None,
+    }
+}
+
+/// What the API says when an object is no longer what was seen.
+pub fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_conflict())
+}
+
+/// What the API says when an object is gone.
+pub fn is_gone(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_not_found())
+}

@@ -1,0 +1,199 @@
+//! Kubernetes' own signers: they answer approved requests with a certificate, or say why there is
+//! none.
+//!
+//! A request is answered by one write of the object that the watch brought, which the server
+//! refuses if it is no longer that. So there are no two certificates for one request, and none
+//! without an approval that was there before.
+
+mod counts;
+mod decide;
+mod policy;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use futures::future::join_all;
+use k8s_openapi::ByteString;
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt as _};
+use tokio::time::Instant;
+
+use crate::ca::{self, CaSource, Clock};
+use crate::metrics::SIGNING;
+use crate::notices::{Notice, Notices};
+use crate::pool::{self, Next};
+use crate::queue::{Backoff, Queue};
+use crate::requests::{
+    self, FAILED, Request, Requests, Waiting, condition, is_conflict, is_gone, is_true,
+    with_condition, without_condition,
+};
+
+use decide::{Answer, Delay, decide, is_waiting};
+
+pub use counts::metrics;
+pub use policy::Signer;
+
+/// Requests that are answered at the same time.
+const WORKERS: usize = 16;
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(300));
+
+/// The condition that says why an approved request has no certificate yet. It goes when there is
+/// one.
+pub const DELAYED: &str = "windlass.io/SigningDelayed";
+
+/// A signer and what it signs with.
+#[derive(Clone)]
+pub struct BuiltIn {
+    /// Which one it is.
+    pub signer: Signer,
+    /// Its certificate and key; somebody else keeps them current.
+    pub ca: Arc<CaSource>,
+}
+
+/// Runs these signers; does not end. No certificate lasts longer than `longest`.
+pub async fn run(client: Client, signers: Vec<BuiltIn>, longest: Duration, clock: Clock) {
+    sign(client, signers, longest, clock, BACKOFF).await;
+}
+
+async fn sign(
+    client: Client,
+    signers: Vec<BuiltIn>,
+    longest: Duration,
+    clock: Clock,
+    backoff: Backoff,
+) {
+    for signer in Signer::ALL {
+        match signers.iter().find(|each| each.signer == signer) {
+            Some(BuiltIn { ca, .. }) => ca::report(signer.name(), ca),
+            None => tracing::info!(signer = signer.name(), "no CA is given; it does not sign"),
+        }
+    }
+    if signers.is_empty() {
+        return std::future::pending().await;
+    }
+    let queue = Arc::new(Queue::new(&SIGNING, backoff));
+    let signing = Arc::new(Signing {
+        requests: Requests::default(),
+        api: Api::all(client.clone()),
+        notices: Notices::new(client.clone(), "csrsigning"),
+        signers,
+        longest,
+        clock,
+    });
+    let wanted = |request: &Request| is_waiting(request) && signing.signer(request).is_some();
+    let watch = requests::follow(client, &SIGNING, &signing.requests, &queue, wanted);
+    let wakers = join_all(signing.signers.iter().map(|each| signing.wake(each, &queue)));
+    let reconcile = |name: String| signing.clone().reconcile(name);
+    tokio::join!(watch, wakers, pool::work(queue.clone(), WORKERS, reconcile));
+}
+
+struct Signing {
+    requests: Requests,
+    api: Api<Request>,
+    notices: Notices,
+    signers: Vec<BuiltIn>,
+    longest: Duration,
+    clock: Clock,
+}
+
+impl Signing {
+    fn signer(&self, request: &Request) -> Option<&BuiltIn> {
+        self.signers.iter().find(|each| each.signer.name() == request.spec.signer_name)
+    }
+
+    /// Looks at what waits for a signer when that gets a new pair, however long it was put off.
+    async fn wake(&self, built_in: &BuiltIn, queue: &Queue<String>) {
+        let mut changes = built_in.ca.changes();
+        while changes.changed().await.is_ok() {
+            let name = built_in.signer.name();
+            for waiting in self.requests.names(|request| request.spec.signer_name == name) {
+                queue.add(waiting);
+            }
+        }
+        // The source lives as long as this does, so there is always a next change to wait for.
+        std::future::pending().await
+    }
+
+    async fn reconcile(self: Arc<Self>, name: String) -> anyhow::Result<Next> {
+        let Some(Waiting { request, since }) = self.requests.get(&name) else {
+            return Ok(Next::Done);
+        };
+        match self.answer(&request, since).await {
+            // Somebody was faster than the watch.
+            Err(error) if is_conflict(&error) => {}
+            answered => return settled(answered),
+        }
+        match self.api.get_opt(&name).await? {
+            Some(request) => settled(self.answer(&request, since).await),
+            None => Ok(Next::Done),
+        }
+    }
+
+    async fn answer(&self, request: &Request, since: Instant) -> Result<Next, kube::Error> {
+        let Some(BuiltIn { signer, ca }) = self.signer(request) else { return Ok(Next::Done) };
+        let (counts, now) = (counts::of(*signer), (self.clock)());
+        let answer = decide(request, *signer, &ca.current(), self.longest, now);
+        if answer != Answer::Nothing {
+            counts.requests.fetch_add(1, Relaxed);
+        }
+        match answer {
+            Answer::Nothing => {}
+            Answer::Certificate(text) => {
+                let mut answered = without_condition(request, DELAYED);
+                let status = answered.status.get_or_insert_default();
+                status.certificate = Some(ByteString(text.into_bytes()));
+                self.write(&answered).await?;
+                counts.issued.fetch_add(1, Relaxed);
+                counts.took(since.elapsed());
+            }
+            Answer::Refused(message) => {
+                let failed = is_true(FAILED, "SignerValidationFailure", &message, now);
+                self.write(&with_condition(request, failed, DELAYED)).await?;
+                counts.failed.fetch_add(1, Relaxed);
+            }
+            Answer::Delayed(delay) => {
+                counts.delayed.fetch_add(1, Relaxed);
+                self.tell(request, &delay).await?;
+                return Ok(Next::Wait(delay.message));
+            }
+        }
+        Ok(Next::Done)
+    }
+
+    /// Says on the request why it waits, once for each reason.
+    async fn tell(&self, request: &Request, delay: &Delay) -> Result<(), kube::Error> {
+        let Delay { reason, message } = delay;
+        let told = condition(request, DELAYED).is_some_and(|told| {
+            told.reason.as_deref() == Some(*reason) && told.message.as_ref() == Some(message)
+        });
+        if told {
+            return Ok(());
+        }
+        let name = request.name_any();
+        tracing::warn!(request = name, reason, message, "cannot sign a request; trying again");
+        let now = (self.clock)();
+        let delayed = is_true(DELAYED, reason, message, now);
+        self.write(&with_condition(request, delayed, DELAYED)).await?;
+        let notice = Notice { action: "Signing", reason, note: message };
+        self.notices.warn(request, notice, now).await;
+        Ok(())
+    }
+
+    async fn write(&self, request: &Request) -> Result<(), kube::Error> {
+        let name = request.name_any();
+        self.api.replace_status(&name, &PostParams::default(), request).await.map(drop)
+    }
+}
+
+/// What is gone needs no answer; what changed twice meanwhile is looked at later.
+fn settled(answered: Result<Next, kube::Error>) -> anyhow::Result<Next> {
+    match answered {
+        Err(error) if is_gone(&error) => Ok(Next::Done),
+        Err(error) if is_conflict(&error) => Ok(Next::Wait("it was changed meanwhile".into())),
+        answered => Ok(answered?),
+    }
+}
+
+#[cfg(test)]
+mod tests;

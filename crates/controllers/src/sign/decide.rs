@@ -1,0 +1,100 @@
+//! What to answer to one request: no I/O, so that everything can be tried in a table.
+
+use std::time::Duration;
+
+use time::OffsetDateTime;
+use windlass_pki::{
+    Authority, CertificateRequest, Error, Issuance, Serial, SystemRandom, Usages,
+    issue_certificate, lifetime,
+};
+
+use super::policy::Signer;
+use crate::requests::{Request, has_certificate, has_failed, is_approved};
+
+/// What a signer says to a request.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Nothing: it is not for this signer, not approved, or answered already.
+    Nothing,
+    /// This certificate, as PEM.
+    Certificate(String),
+    /// Never, because the signer does not sign such things.
+    Refused(String),
+    /// Not now.
+    Delayed(Delay),
+}
+
+/// Why a request that is in order gets no certificate now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delay {
+    /// In one word.
+    pub reason: &'static str,
+    /// In many.
+    pub message: String,
+}
+
+/// Whether this is a request that a signer has to answer.
+pub fn is_waiting(request: &Request) -> bool {
+    !has_certificate(request) && is_approved(request) && !has_failed(request)
+}
+
+/// What `signer` answers now.
+pub fn decide(
+    request: &Request,
+    signer: Signer,
+    authority: &Authority,
+    longest: Duration,
+    now: OffsetDateTime,
+) -> Answer {
+    if !is_waiting(request) || request.spec.signer_name != signer.name() {
+        return Answer::Nothing;
+    }
+    let asked = match CertificateRequest::from_pem(&request.spec.request.0) {
+        Ok(asked) => asked,
+        Err(error) => return delayed("RequestUnreadable", error),
+    };
+    let usages = request.spec.usages.as_deref().unwrap_or_default();
+    if let Err(error) = signer.check(&asked, usages) {
+        return Answer::Refused(error.to_string());
+    }
+    let requested = request.spec.expiration_seconds.map(i64::from).map(time::Duration::seconds);
+    match issue(&asked, usages, requested, authority, longest, now) {
+        Ok(certificate) => Answer::Certificate(certificate),
+        Err(answer) => answer,
+    }
+}
+
+fn issue(
+    asked: &CertificateRequest,
+    usages: &[String],
+    requested: Option<time::Duration>,
+    authority: &Authority,
+    longest: Duration,
+    now: OffsetDateTime,
+) -> Result<String, Answer> {
+    let usages = Usages::from_names(usages).map_err(|error| delayed("UsagesUnknown", error))?;
+    let longest = time::Duration::try_from(longest).unwrap_or(time::Duration::MAX);
+    let validity = lifetime(requested, longest, authority.certificate(), now)
+        .map_err(|error| delayed("SignerExpired", error))?;
+    let serial = Serial::random(&SystemRandom::new()).map_err(cannot)?;
+    let wanted = Issuance::of_request(asked, usages, validity, serial).map_err(cannot)?;
+    let issued = issue_certificate(authority, &wanted).map_err(cannot)?;
+    Ok(issued.to_pem())
+}
+
+/// What cannot become better is refused; the rest is tried again.
+fn cannot(error: Error) -> Answer {
+    match error {
+        // Kubernetes leaves it at that, so nobody expects it to fail.
+        Error::Unproven(_) => delayed("RequestUnproven", error),
+        error if error.is_final() => Answer::Refused(error.to_string()),
+        error => delayed("SigningFailed", error),
+    }
+}
+
+fn delayed(reason: &'static str, error: impl std::fmt::Display) -> Answer {
+    Answer::Delayed(Delay { reason, message: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,319 @@
+//! Requests for certificates from being asked to being cleaned up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::{
+    CertificateSigningRequest, CertificateSigningRequestCondition,
+};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use time::OffsetDateTime;
+use tokio::task::JoinSet;
+use windlass_controllers::ca::{CaSource, Clock};
+use windlass_controllers::sign::{BuiltIn, Signer};
+use windlass_controllers::{approve, clean, sign};
+use windlass_pki::{Authority, Certificate, PrivateKey, Serial, Subject, SystemRandom, Validity};
+
+use crate::fixture::{World, object, until, until_gone};
+
+type Request = CertificateSigningRequest;
+
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+const NODE_TOKENS: &str = "system:bootstrappers:kubeadm:default-node-token";
+const BOOTSTRAP: (&str, &[&str]) =
+    ("system:bootstrap:abcdef", &["system:bootstrappers", NODE_TOKENS, "system:authenticated"]);
+const NODE: (&str, &[&str]) = ("system:node:n1", &["system:nodes", "system:authenticated"]);
+
+/// Loops that end with it.
+pub struct Signing {
+    pub ca: Arc<CaSource>,
+    loops: JoinSet<()>,
+    _files: TempDir,
+}
+
+impl Signing {
+    /// All signers, with one CA.
+    pub fn start(world: &World) -> Signing {
+        let files = tempfile::tempdir().unwrap();
+        let (certificate, key) = (files.path().join("ca.crt"), files.path().join("ca.key"));
+        let pair = pair();
+        std::fs::write(&certificate, pair.certificate().to_pem()).unwrap();
+        std::fs::write(&key, pair.key().to_pem().unwrap().as_bytes()).unwrap();
+        let ca = CaSource::files(certificate, key, after(0)).unwrap();
+        let signers = Signer::ALL.map(|signer| BuiltIn { signer, ca: ca.clone() }).to_vec();
+        let mut loops = JoinSet::new();
+        loops.spawn(sign::run(world.client.clone(), signers, YEAR, after(0)));
+        Signing { ca, loops, _files: files }
+    }
+
+    /// And what approves requests.
+    fn approving(mut self, world: &World, serving: bool) -> Signing {
+        self.loops.spawn(approve::run(world.client.clone(), serving));
+        self
+    }
+}
+
+fn pair() -> Authority {
+    let now = OffsetDateTime::now_utc();
+    let validity = Validity::lasting(now - time::Duration::DAY, time::Duration::days(3650));
+    let (subject, key) = (Subject::new("kubernetes", &[]), PrivateKey::generate().unwrap());
+    let serial = Serial::random(&SystemRandom::new()).unwrap();
+    Authority::self_signed(&subject.unwrap(), validity.unwrap(), key, serial).unwrap()
+}
+
+/// A clock that is so many minutes ahead.
+fn after(minutes: i64) -> Clock {
+    Arc::new(move || OffsetDateTime::now_utc() + time::Duration::minutes(minutes))
+}
+
+/// Asks for what was asked in a recorded case.
+pub async fn ask(api: &Api<Request>, name: &str, case: &str) {
+    let cases: Vec<Value> = serde_json::from_str(include_str!("issuance.json")).unwrap();
+    let case = cases.into_iter().find(|each| each["case"] == case).unwrap();
+    let (signer, usages) = (case["signerName"].as_str().unwrap(), &case["usages"]);
+    let request = request(name, signer, usages, case["request"].as_str().unwrap().as_bytes());
+    api.create(&PostParams::default(), &request).await.unwrap();
+}
+
+fn request(name: &str, signer: &str, usages: &Value, text: &[u8]) -> Request {
+    let mut request: Request = object(json!({
+        "metadata": {"name": name},
+        "spec": {"request": "", "signerName": signer, "usages": usages},
+    }));
+    request.spec.request = ByteString(text.to_vec());
+    request
+}
+
+/// Approves a request by hand.
+pub async fn approve(api: &Api<Request>, name: &str) {
+    decide(api, name, "Approved").await;
+}
+
+async fn decide(api: &Api<Request>, name: &str, kind: &str) {
+    let mut request = api.get(name).await.unwrap();
+    let decision = json!([{"type": kind, "status": "True", "reason": "Tested"}]);
+    request.status.get_or_insert_default().conditions = Some(object(decision));
+    let params = PostParams::default();
+    api.replace_subresource("approval", name, &params, &request).await.unwrap();
+}
+
+/// The condition of a type.
+pub fn condition<'a>(
+    request: &'a Request,
+    kind: &str,
+) -> Option<&'a CertificateSigningRequestCondition> {
+    let conditions = request.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| condition.type_ == kind)
+}
+
+fn certificate(request: &Request) -> Option<&[u8]> {
+    request.status.as_ref()?.certificate.as_ref().map(|text| text.0.as_slice())
+}
+
+/// Whether a signer has answered.
+pub fn is_settled(request: Option<&Request>) -> bool {
+    request.is_some_and(|r| certificate(r).is_some() || condition(r, "Failed").is_some())
+}
+
+/// What kubeadm lets the bearers of tokens and nodes do.
+async fn bind(client: &Client, name: &str, role: &str, group: &str) {
+    let binding: ClusterRoleBinding = object(json!({
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}],
+    }));
+    let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
+    bindings.create(&PostParams::default(), &binding).await.unwrap();
+}
+
+async fn bind_as_kubeadm_does(client: &Client) {
+    let clients = "system:certificates.k8s.io:certificatesigningrequests";
+    bind(client, "kubelet-bootstrap", "system:node-bootstrapper", NODE_TOKENS).await;
+    bind(client, "autoapprove", &format!("{clients}:nodeclient"), NODE_TOKENS).await;
+    bind(client, "rotation", &format!("{clients}:selfnodeclient"), "system:nodes").await;
+}
+
+#[tokio::test]
+async fn a_node_joins_and_renews() {
+    let world = World::without_controllers().await;
+    bind_as_kubeadm_does(&world.client).await;
+    let signing = Signing::start(&world).approving(&world, false);
+    let joins = "Auto approving kubelet client certificate after SubjectAccessReview.";
+    let renews = "Auto approving self kubelet client certificate after SubjectAccessReview.";
+    for (name, (user, groups), message) in [("joins", BOOTSTRAP, joins), ("renews", NODE, renews)] {
+        let api: Api<Request> = Api::all(world.client_of(user, groups));
+        ask(&api, name, "kubelet client").await;
+        let all: Api<Request> = Api::all(world.client.clone());
+        let signed = until(&all, name, "be answered", is_settled).await.unwrap();
+        let approved = condition(&signed, "Approved").unwrap();
+        assert_eq!(approved.status, "True");
+        assert_eq!(approved.reason.as_deref(), Some("AutoApproved"));
+        assert_eq!(approved.message.as_deref(), Some(message));
+        assert!(approved.last_update_time.is_some(), "the server says when");
+        let text = certificate(&signed).unwrap();
+        let issued = Certificate::from_pem(text).unwrap();
+        assert!(signing.ca.current().has_issued(&issued));
+        assert_eq!(issued.common_name(), Some("system:node:n1"));
+        assert_eq!(issued.organizations(), ["system:nodes"]);
+    }
+}
+
+#[tokio::test]
+async fn who_may_not_is_not_approved_until_they_may() {
+    let world = World::without_controllers().await;
+    bind(&world.client, "kubelet-bootstrap", "system:node-bootstrapper", NODE_TOKENS).await;
+    let _signing = Signing::start(&world).approving(&world, false);
+    let (user, groups) = BOOTSTRAP;
+    let all: Api<Request> = Api::all(world.client.clone());
+    ask(&Api::all(world.client_of(user, groups)), "early", "kubelet client").await;
+    // What may be approved comes after it and is: so it was looked at.
+    let nodeclient = "system:certificates.k8s.io:certificatesigningrequests:nodeclient";
+    bind(&world.client, "others", nodeclient, "others").await;
+    bind(&world.client, "others-ask", "system:node-bootstrapper", "others").await;
+    let others = world.client_of("other", &["others", "system:authenticated"]);
+    ask(&Api::all(others), "late", "kubelet client").await;
+    until(&all, "late", "be answered", is_settled).await;
+    let early = all.get("early").await.unwrap();
+    assert!(condition(&early, "Approved").is_none() && certificate(&early).is_none());
+    assert!(condition(&early, "Denied").is_none());
+
+    bind(&world.client, "autoapprove", nodeclient, NODE_TOKENS).await;
+    let touch = Patch::Merge(json!({"metadata": {"annotations": {"look": "again"}}}));
+    all.patch("early", &PatchParams::default(), &touch).await.unwrap();
+    until(&all, "early", "be answered", is_settled).await;
+}
+
+#[tokio::test]
+async fn nobody_becomes_a_master() {
+    let world = World::without_controllers().await;
+    let masters = include_bytes!("../../../server/tests/api/conformance/fixtures/csr-masters.pem");
+    let signer = Signer::Client.name();
+    let request = request("masters", signer, &json!(["client auth"]), masters);
+    let api: Api<Request> = Api::all(world.client.clone());
+    let refused = api.create(&PostParams::default(), &request).await;
+    let Err(kube::Error::Api(status)) = refused else { panic!("{refused:?}") };
+    assert_eq!(status.code, 403, "{status:?}");
+}
+
+/// Makes the node that the recorded requests are about.
+async fn node(client: &Client, addresses: Value) {
+    let api: Api<Node> = Api::all(client.clone());
+    let node: Node = object(json!({"metadata": {"name": "n1"}}));
+    api.create(&PostParams::default(), &node).await.unwrap();
+    let status = Patch::Merge(json!({"status": {"addresses": addresses}}));
+    api.patch_status("n1", &PatchParams::default(), &status).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_node_serves_under_its_own_names() {
+    let world = World::without_controllers().await;
+    let name = json!({"type": "Hostname", "address": "n1"});
+    node(&world.client, json!([name])).await;
+    let _signing = Signing::start(&world).approving(&world, true);
+    let (user, groups) = NODE;
+    let all: Api<Request> = Api::all(world.client.clone());
+    ask(&Api::all(world.client_of(user, groups)), "serving", "kubelet serving").await;
+    let told = |request: Option<&Request>| {
+        request.and_then(|r| condition(r, "windlass.io/ApprovalDelayed")).is_some()
+    };
+    let pending = until(&all, "serving", "say what is wrong", told).await.unwrap();
+    let why = condition(&pending, "windlass.io/ApprovalDelayed").unwrap();
+    assert_eq!(why.reason.as_deref(), Some("AddressMismatch"));
+    assert!(why.message.as_ref().unwrap().contains("10.0.0.1"), "{why:?}");
+    assert!(condition(&pending, "Denied").is_none() && certificate(&pending).is_none());
+
+    let number = json!({"type": "InternalIP", "address": "10.0.0.1"});
+    let api: Api<Node> = Api::all(world.client.clone());
+    let status = Patch::Merge(json!({"status": {"addresses": [name, number]}}));
+    api.patch_status("n1", &PatchParams::default(), &status).await.unwrap();
+    let signed = until(&all, "serving", "be answered", is_settled).await.unwrap();
+    assert!(certificate(&signed).is_some());
+    assert!(condition(&signed, "windlass.io/ApprovalDelayed").is_none());
+    let events: Api<Event> = Api::namespaced(world.client.clone(), "default");
+    let events = events.list(&ListParams::default()).await.unwrap().items;
+    assert!(events.iter().any(|event| event.reason.as_deref() == Some("AddressMismatch")));
+}
+
+/// Of two that answer the same requests, one is first, and the other leaves it at that.
+#[tokio::test]
+async fn no_request_gets_two_certificates() {
+    let world = World::without_controllers().await;
+    let (_one, _other) = (Signing::start(&world), Signing::start(&world));
+    let api: Api<Request> = Api::all(world.client.clone());
+    let mut first = Vec::new();
+    for number in 0..20 {
+        let name = format!("wanted-{number}");
+        ask(&api, &name, "key p256").await;
+        approve(&api, &name).await;
+        let signed = until(&api, &name, "be answered", is_settled).await.unwrap();
+        first.push((name, certificate(&signed).unwrap().to_vec()));
+    }
+    for (name, text) in first {
+        assert_eq!(certificate(&api.get(&name).await.unwrap()), Some(text.as_slice()), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_settled_is_cleaned_up() {
+    let world = World::without_controllers().await;
+    let api: Api<Request> = Api::all(world.client.clone());
+    for (name, decision) in
+        [("denied", Some("Denied")), ("approved", Some("Approved")), ("new", None)]
+    {
+        ask(&api, name, "key p256").await;
+        if let Some(decision) = decision {
+            decide(&api, name, decision).await;
+        }
+    }
+    let mut cleaning = JoinSet::new();
+    cleaning.spawn(clean::run(world.client.clone(), after(61)));
+    until_gone(&api, "denied").await;
+    let left: Vec<_> = api.list(&ListParams::default()).await.unwrap().items;
+    assert_eq!(left.len(), 2, "an hour is no time for what waits");
+    cleaning.shutdown().await;
+    cleaning.spawn(clean::run(world.client.clone(), after(24 * 60 + 1)));
+    until_gone(&api, "approved").await;
+    until_gone(&api, "new").await;
+}
+
+#[tokio::test]
+async fn pods_requests_are_cleaned_up() {
+    let world = World::without_controllers().await;
+    let kind = GroupVersionKind::gvk("certificates.k8s.io", "v1beta1", "PodCertificateRequest");
+    let resource = ApiResource::from_gvk(&kind);
+    let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), "default", &resource);
+    let stub = include_bytes!("../../../server/tests/api/conformance/fixtures/pcr-p256.stub.der");
+    let request: DynamicObject = object(json!({
+        "apiVersion": "certificates.k8s.io/v1beta1",
+        "kind": "PodCertificateRequest",
+        "metadata": {"name": "pods"},
+        "spec": {
+            "signerName": "example.com/pods",
+            "podName": "p",
+            "podUID": "9f1c7b9e-6d0b-4a55-8f39-0d5b6f0c1a11",
+            "serviceAccountName": "default",
+            "serviceAccountUID": "s1",
+            "nodeName": "node-1",
+            "nodeUID": "n1",
+            "stubPKCS10Request": ByteString(stub.to_vec()),
+        },
+    }));
+    api.create(&PostParams::default(), &request).await.unwrap();
+    let mut cleaning = JoinSet::new();
+    cleaning.spawn(clean::run(world.client.clone(), after(16)));
+    let gone = async {
+        let fields = ListParams::default();
+        while !api.list(&fields).await.unwrap().items.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), gone).await.unwrap();
+}

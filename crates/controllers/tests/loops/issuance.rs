@@ -1,0 +1,131 @@
+//! What kube-controller-manager made of requests, against what the loops make of them.
+//!
+//! `issuance.json` are requests with what became of each: refused by the API, failed, left alone,
+//! or issued with this content.
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::{Value, json};
+use x509_cert::der::{Decode as _, Encode as _};
+
+use crate::certificates::{Signing, approve, condition, is_settled};
+use crate::fixture::{World, object, until};
+
+const AUTHORITY_KEY_IDENTIFIER: &str = "2.5.29.35";
+
+/// What Kubernetes issues and Windlass does not: a key this short is as good as published.
+const TOO_WEAK: &str = "key rsa1024";
+
+#[tokio::test]
+async fn requests_end_as_they_do_in_kubernetes() {
+    let cases: Vec<Value> = serde_json::from_str(include_str!("issuance.json")).unwrap();
+    let world = World::without_controllers().await;
+    let _signing = Signing::start(&world);
+    let api: Api<CertificateSigningRequest> = Api::all(world.client.clone());
+    let (mut ends, mut differences) = (Vec::new(), Vec::new());
+    for (number, case) in cases.iter().enumerate() {
+        let name = format!("case-{number}");
+        let (end, wanted) = (outcome(&api, &name, case).await, expected(case));
+        if case["case"] == TOO_WEAK {
+            assert_eq!(end["failed"]["reason"], "SignerValidationFailure", "{end}");
+        } else if end != wanted {
+            differences.push(format!("{}: {end}\n  instead of {wanted}", case["case"]));
+        }
+        ends.extend(wanted.as_object().unwrap().keys().cloned());
+    }
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+    let count = |end: &str| ends.iter().filter(|each| *each == end).count();
+    assert_eq!((count("issued"), count("failed"), count("pending")), (23, 12, 1));
+}
+
+async fn outcome(api: &Api<CertificateSigningRequest>, name: &str, case: &Value) -> Value {
+    let mut request: CertificateSigningRequest = object(json!({
+        "metadata": {"name": name},
+        "spec": {
+            "request": "",
+            "signerName": case["signerName"],
+            "usages": case["usages"],
+            "expirationSeconds": case.get("expirationSeconds"),
+        },
+    }));
+    request.spec.request = ByteString(case["request"].as_str().unwrap().into());
+    match api.create(&PostParams::default(), &request).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) => return json!({"refused": status.code}),
+        Err(error) => panic!("{name}: {error}"),
+    }
+    approve(api, name).await;
+    if case.get("pending").is_some() {
+        return left_alone(api, name).await;
+    }
+    let request = until(api, name, "be answered", is_settled).await.unwrap();
+    if let Some(failed) = condition(&request, "Failed") {
+        return json!({"failed": {"reason": failed.reason, "message": failed.message}});
+    }
+    let text = request.status.unwrap().certificate.unwrap().0;
+    json!({"issued": described(&text)})
+}
+
+/// Whether nobody touches a request by the time that others that came later are answered.
+async fn left_alone(api: &Api<CertificateSigningRequest>, name: &str) -> Value {
+    let before = api.get(name).await.unwrap();
+    let later = format!("{name}-later");
+    crate::certificates::ask(api, &later, "key p256").await;
+    approve(api, &later).await;
+    until(api, &later, "be answered", is_settled).await;
+    let after = api.get(name).await.unwrap();
+    assert_eq!(after, before);
+    json!({"pending": true})
+}
+
+fn expected(case: &Value) -> Value {
+    if let Some(refused) = case.get("refused") {
+        return json!({"refused": refused["status"]});
+    }
+    if let Some(failed) = case.get("failed") {
+        return json!({ "failed": failed });
+    }
+    if case.get("pending").is_some() {
+        return json!({"pending": true});
+    }
+    let issued = &case["issued"];
+    json!({"issued": {
+        "subject_der": issued["subject_der"],
+        "lifetime_seconds": issued["lifetime_seconds"],
+        "extensions": issued["extensions"],
+        "has_authority_key_id": issued["has_authority_key_id"],
+        "blocks": issued["blocks"],
+    }})
+}
+
+/// As the recording describes a certificate, without what is the signer's own.
+fn described(text: &[u8]) -> Value {
+    let blocks = windlass_pki::pem::certificates(text).unwrap();
+    let certificate = x509_cert::Certificate::from_der(&blocks[0]).unwrap();
+    let body = certificate.tbs_certificate();
+    let seconds = |time: x509_cert::time::Time| time.to_unix_duration().as_secs();
+    let all = body.extensions().unwrap();
+    let is_own = |oid: String| oid == AUTHORITY_KEY_IDENTIFIER;
+    let others = all.iter().filter(|extension| !is_own(extension.extn_id.to_string()));
+    let extensions = others.map(|extension| {
+        json!({
+            "oid": extension.extn_id.to_string(),
+            "critical": extension.critical,
+            "value": hex(extension.extn_value.as_bytes()),
+        })
+    });
+    let validity = body.validity();
+    json!({
+        "subject_der": hex(&body.subject().to_der().unwrap()),
+        "lifetime_seconds": seconds(validity.not_after) - seconds(validity.not_before),
+        "extensions": extensions.collect::<Vec<_>>(),
+        "has_authority_key_id": all.iter().any(|each| is_own(each.extn_id.to_string())),
+        "blocks": blocks.len(),
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
