@@ -20,7 +20,13 @@ pub static ACCOUNTS: Counters = Counters::new("serviceaccount");
 /// The counters of aggregated cluster roles.
 pub static AGGREGATION: Counters = Counters::new("ClusterRoleAggregator");
 
-static ALL: [&Counters; 4] = [&GARBAGE, &NAMESPACES, &ACCOUNTS, &AGGREGATION];
+/// The counters of the root CA's ConfigMaps.
+pub static ROOT_CA: Counters = Counters::new("root_ca_cert_publisher");
+/// The counters of the root CA's trust bundle.
+pub static TRUST_BUNDLE: Counters = Counters::new("ca_cert_publisher_cluster_trust_bundles");
+
+static ALL: [&Counters; 6] =
+    [&GARBAGE, &NAMESPACES, &ACCOUNTS, &AGGREGATION, &ROOT_CA, &TRUST_BUNDLE];
 
 /// How often the API could not be discovered.
 pub static DISCOVERY_FAILURES: AtomicU64 = AtomicU64::new(0);
@@ -40,6 +46,8 @@ pub fn metrics(out: &mut String) {
     let count = DISCOVERY_FAILURES.load(Relaxed);
     let _ = writeln!(out, "# HELP {name} Failures to find out what the API serves");
     let _ = writeln!(out, "# TYPE {name} counter\n{name} {count}");
+    crate::publish::metrics(out);
+    crate::election::metrics(out);
 }
 
 struct Family {
