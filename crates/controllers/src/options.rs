@@ -165,6 +165,12 @@ impl Selection {
         let named = self.named.iter().find(|(name, _)| *name == controller);
         named.map_or(self.all, |(_, on)| *on)
     }
+
+    /// The same without a controller, whatever was said of it.
+    pub fn without(mut self, controller: Controller) -> Selection {
+        self.named.insert(0, (controller, false));
+        self
+    }
 }
 
 impl Default for Selection {

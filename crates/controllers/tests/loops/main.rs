@@ -7,3 +7,4 @@ mod aggregation;
 mod fixture;
 mod garbage;
 mod namespaces;
+mod publish;
