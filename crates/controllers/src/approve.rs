@@ -18,9 +18,9 @@ use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
 use windlass_pki::CertificateRequest;
 
-use crate::ca::Clock;
 use crate::metrics::APPROVING;
 use crate::notices::{Notice, Notices};
+use crate::options::Clock;
 use crate::pool::{self, Next};
 use crate::queue::{Backoff, Queue};
 use crate::requests::{
@@ -33,10 +33,10 @@ const WORKERS: usize = 16;
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(120));
 
 /// The condition that says why a request is not approved though it is of a sort that is.
-pub const DELAYED: &str = "windlass.io/ApprovalDelayed";
+pub const DELAYED: &str = "windlass.dev/ApprovalDelayed";
 
 /// Runs the loop; does not end. With `serving`, serving certificates of nodes are approved too.
-pub async fn run(client: Client, serving: bool) {
+pub async fn run(client: Client, serving: bool, clock: Clock) {
     let queue = Arc::new(Queue::new(&APPROVING, BACKOFF));
     let approving = Arc::new(Approving {
         requests: Requests::default(),
@@ -44,8 +44,7 @@ pub async fn run(client: Client, serving: bool) {
         reviews: Api::all(client.clone()),
         nodes: Api::all(client.clone()),
         notices: Notices::new(client.clone(), "csrapproving"),
-        // Only says when a condition or an event was written.
-        clock: Arc::new(time::OffsetDateTime::now_utc),
+        clock,
         serving,
     });
     let wanted = |request: &Request| {

@@ -21,10 +21,9 @@ use windlass_pki::Authority;
 use windlass_pki::limits::MAX_PEM_BYTES;
 use zeroize::Zeroizing;
 
-pub use gauges::{metrics, report};
+use crate::options::Clock;
 
-/// Says what time it is.
-pub type Clock = Arc<dyn Fn() -> OffsetDateTime + Send + Sync>;
+pub use gauges::{metrics, report};
 
 /// How often the files are looked at even if nobody said that they changed.
 const LOOK: Duration = Duration::from_secs(10);

@@ -19,9 +19,9 @@ use kube::{Api, Client, ResourceExt as _};
 use time::OffsetDateTime;
 use tokio::sync::Notify;
 
-use crate::ca::Clock;
 use crate::feed::{self, Metadata};
 use crate::metrics::CLEANING;
+use crate::options::Clock;
 use crate::pool::{self, Next};
 use crate::queue::{Backoff, Queue};
 use crate::requests::{Request, is_conflict, is_gone};
@@ -30,15 +30,9 @@ use agenda::Agenda;
 
 const WORKERS: usize = 4;
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(60));
-/// How often a server that does not know pods' requests is asked again.
-const ASK: Duration = Duration::from_secs(300);
 
-/// Runs the loop; does not end.
-pub async fn run(client: Client, clock: Clock) {
-    tokio::join!(requests(client.clone(), clock.clone()), pod_requests(client, clock));
-}
-
-async fn requests(client: Client, clock: Clock) {
+/// Removes requests of the cluster; does not end.
+pub async fn requests(client: Client, clock: Clock) {
     let cleaner = Arc::new(Cleaner::new(clock));
     let api: Api<Request> = Api::all(client);
     let watch = feed::follow_whole(api.clone(), "certificatesigningrequests", None, &CLEANING, {
@@ -57,9 +51,8 @@ async fn requests(client: Client, clock: Clock) {
     tokio::join!(watch, cleaner.work(delete));
 }
 
-/// Of pods' requests only the age matters.
-async fn pod_requests(client: Client, clock: Clock) {
-    let resource = pod_request_resource(&client).await;
+/// Removes pods' requests, of which only the age matters; does not end.
+pub async fn pod_requests(client: Client, resource: ApiResource, clock: Clock) {
     let cleaner = Arc::new(Cleaner::new(clock));
     let watch = feed::follow(client.clone(), &resource, None, &CLEANING, {
         let mut listed = HashSet::new();
@@ -82,22 +75,6 @@ async fn pod_requests(client: Client, clock: Clock) {
         async move { api.delete(&key.name, &how).await.map(drop) }
     };
     tokio::join!(watch, cleaner.work(delete));
-}
-
-/// How the server calls pods' requests, once it has them.
-async fn pod_request_resource(client: &Client) -> ApiResource {
-    loop {
-        match kube::discovery::group(client, "certificates.k8s.io").await {
-            Ok(group) => {
-                if let Some((resource, _)) = group.recommended_kind("PodCertificateRequest") {
-                    return resource;
-                }
-                tracing::info!("the server has no pod certificate requests to clean up");
-            }
-            Err(error) => tracing::warn!(%error, "cannot find pod certificate requests"),
-        }
-        tokio::time::sleep(ASK).await;
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

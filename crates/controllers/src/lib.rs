@@ -12,6 +12,9 @@
 //! - `approve`, `sign`, `clean`: what becomes of a request for a certificate; `requests` holds those
 //!   that wait, `notices` tells why.
 //! - `ca`: a signer's certificate and key, as their files change.
+//! - `publish`: tells the cluster what to verify the API server with.
+//! - `election`: of several processes one works, and the others' writes are not sent.
+//! - `options`: what the controllers are told; `served`: loops for kinds that not every server has.
 //! - `catalog` knows which kinds the server has; `feed` watches one of them; `uid` names one object.
 //! - `metrics`: what Kubernetes' work queues report, as text.
 
@@ -21,14 +24,18 @@ pub mod approve;
 pub mod ca;
 mod catalog;
 pub mod clean;
+pub mod election;
 mod feed;
 mod garbage;
 mod metrics;
 mod namespaces;
 mod notices;
+mod options;
 mod pool;
+pub mod publish;
 mod queue;
 mod requests;
+mod served;
 pub mod sign;
 mod uid;
 
@@ -42,36 +49,132 @@ use tokio::task::JoinSet;
 
 use catalog::Catalog;
 
-pub use ca::Clock;
+pub use election::Election;
 pub use metrics::metrics;
+pub use options::{Clock, Controller, Options, Selection};
+pub use publish::RootCa;
 
-/// Runs every controller until `shutdown` turns true or its sender is gone; then everything ends
-/// at once.
-pub async fn run(client: Client, mut shutdown: watch::Receiver<bool>) {
-    let catalog = Arc::new(Catalog::new(client.clone()));
-    let departures = Arc::new(namespaces::Departures::new());
+/// Runs the controllers until `shutdown` turns true or its sender is gone; then everything ends at
+/// once. With an election they run whenever this process leads.
+pub async fn run(client: Client, options: Options, mut shutdown: watch::Receiver<bool>) {
+    let options = Arc::new(options);
+    match options.election.clone() {
+        Some(election) => {
+            let clock = options.clock.clone();
+            let start = |client| work(client, options.clone());
+            election::run(client, election, clock, shutdown, start).await;
+        }
+        None => {
+            tokio::select! {
+                () = work(client, options) => {}
+                _ = shutdown.wait_for(|down| *down) => {}
+            }
+        }
+    }
+}
+
+/// Runs every loop that is wanted; does not end.
+async fn work(client: Client, options: Arc<Options>) {
     // Dropping the set ends the loops, and with them the tasks they started.
     let mut loops = JoinSet::new();
+    if options.housekeeping {
+        housekeeping(&mut loops, &client, &options.controllers);
+    }
+    publishing(&mut loops, &client, &options);
+    requests(&mut loops, &client, &options);
+    while loops.join_next().await.is_some() {}
+    std::future::pending().await
+}
+
+fn housekeeping(loops: &mut JoinSet<()>, client: &Client, selection: &Selection) {
+    let catalog = Arc::new(Catalog::new(client.clone()));
+    let departures = Arc::new(namespaces::Departures::new());
     loops.spawn(supervise("catalog", {
         let catalog = catalog.clone();
         move || catalog::keep_current(catalog.clone())
     }));
-    loops.spawn(supervise("serviceaccount", {
+    if selection.has(Controller::Accounts) {
         let client = client.clone();
-        move || accounts::run(client.clone())
-    }));
-    loops.spawn(supervise("clusterrole-aggregation", {
+        loops.spawn(supervise("serviceaccount", move || accounts::run(client.clone())));
+    }
+    if selection.has(Controller::Aggregation) {
         let client = client.clone();
-        move || aggregation::run(client.clone())
-    }));
-    loops.spawn(supervise("namespace", {
+        loops.spawn(supervise("clusterrole-aggregation", move || aggregation::run(client.clone())));
+    }
+    if selection.has(Controller::Namespaces) {
         let (client, catalog, departures) = (client.clone(), catalog.clone(), departures.clone());
-        move || namespaces::run(client.clone(), catalog.clone(), departures.clone())
+        loops.spawn(supervise("namespace", move || {
+            namespaces::run(client.clone(), catalog.clone(), departures.clone())
+        }));
+    }
+    if selection.has(Controller::Garbage) {
+        let client = client.clone();
+        loops.spawn(supervise("garbage-collector", move || {
+            garbage::run(client.clone(), catalog.clone(), departures.clone())
+        }));
+    }
+}
+
+fn publishing(loops: &mut JoinSet<()>, client: &Client, options: &Options) {
+    let Some(ca) = &options.root_ca else { return };
+    loops.spawn(supervise("root-ca-file", {
+        let ca = ca.clone();
+        move || ca.clone().watch()
     }));
-    loops.spawn(supervise("garbage-collector", move || {
-        garbage::run(client.clone(), catalog.clone(), departures.clone())
-    }));
-    let _ = shutdown.wait_for(|down| *down).await;
+    if options.controllers.has(Controller::RootCa) {
+        let (client, ca) = (client.clone(), ca.clone());
+        loops.spawn(supervise("root-ca-cert-publisher", move || {
+            publish::root_ca::run(client.clone(), ca.clone())
+        }));
+    }
+    if options.controllers.has(Controller::TrustBundle) {
+        let (client, ca) = (client.clone(), ca.clone());
+        let (overlap, clock) = (options.ca_overlap, options.clock.clone());
+        let name = Controller::TrustBundle.name();
+        loops.spawn(supervise(name, move || {
+            let (to, ca, clock) = (client.clone(), ca.clone(), clock.clone());
+            served::while_served(client.clone(), served::TRUST_BUNDLES, name, move |resource| {
+                let (ca, clock) = (ca.clone(), clock.clone());
+                publish::trust_bundle::run(to.clone(), resource, ca, overlap, clock)
+            })
+        }));
+    }
+}
+
+fn requests(loops: &mut JoinSet<()>, client: &Client, options: &Options) {
+    let Options { clock, controllers, longest, .. } = options;
+    if controllers.has(Controller::Approve) {
+        let (client, clock, serving) =
+            (client.clone(), clock.clone(), options.approve_kubelet_serving);
+        loops.spawn(supervise("csrapproving", move || {
+            approve::run(client.clone(), serving, clock.clone())
+        }));
+    }
+    if controllers.has(Controller::Sign) {
+        for ca in sign::sources(&options.built_in) {
+            loops.spawn(supervise("ca-files", move || ca.clone().watch()));
+        }
+        let (client, clock, longest) = (client.clone(), clock.clone(), *longest);
+        let signers = options.built_in.clone();
+        loops.spawn(supervise("csrsigning", move || {
+            sign::run(client.clone(), signers.clone(), longest, clock.clone())
+        }));
+    }
+    if controllers.has(Controller::CleanRequests) {
+        let (client, clock) = (client.clone(), clock.clone());
+        loops
+            .spawn(supervise("csrcleaner", move || clean::requests(client.clone(), clock.clone())));
+    }
+    if controllers.has(Controller::CleanPodRequests) {
+        let (client, clock, name) =
+            (client.clone(), clock.clone(), Controller::CleanPodRequests.name());
+        loops.spawn(supervise(name, move || {
+            let (to, clock) = (client.clone(), clock.clone());
+            served::while_served(client.clone(), served::POD_REQUESTS, name, move |resource| {
+                clean::pod_requests(to.clone(), resource, clock.clone())
+            })
+        }));
+    }
 }
 
 /// How long a loop that broke down rests before it starts anew.

@@ -26,9 +26,22 @@ pub static APPROVING: Counters = Counters::new("csrapproving");
 pub static SIGNING: Counters = Counters::new("csrsigning");
 /// The counters of what removes old ones.
 pub static CLEANING: Counters = Counters::new("csrcleaner");
+/// The counters of the root CA's ConfigMaps.
+pub static ROOT_CA: Counters = Counters::new("root_ca_cert_publisher");
+/// The counters of the root CA's trust bundle.
+pub static TRUST_BUNDLE: Counters = Counters::new("ca_cert_publisher_cluster_trust_bundles");
 
-static ALL: [&Counters; 7] =
-    [&GARBAGE, &NAMESPACES, &ACCOUNTS, &AGGREGATION, &APPROVING, &SIGNING, &CLEANING];
+static ALL: [&Counters; 9] = [
+    &GARBAGE,
+    &NAMESPACES,
+    &ACCOUNTS,
+    &AGGREGATION,
+    &APPROVING,
+    &SIGNING,
+    &CLEANING,
+    &ROOT_CA,
+    &TRUST_BUNDLE,
+];
 
 /// How often the API could not be discovered.
 pub static DISCOVERY_FAILURES: AtomicU64 = AtomicU64::new(0);
@@ -50,6 +63,8 @@ pub fn metrics(out: &mut String) {
     let _ = writeln!(out, "# TYPE {name} counter\n{name} {count}");
     crate::ca::metrics(out);
     crate::sign::metrics(out);
+    crate::publish::metrics(out);
+    crate::election::metrics(out);
 }
 
 struct Family {

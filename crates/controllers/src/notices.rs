@@ -85,7 +85,7 @@ fn event(controller: &str, request: &Request, notice: &Notice<'_>, now: OffsetDa
         reason: Some(notice.reason.into()),
         note: notice.note.get(..end).map(Into::into),
         event_time: Timestamp::from_second(now.unix_timestamp()).ok().map(MicroTime),
-        reporting_controller: Some(format!("windlass.io/{controller}")),
+        reporting_controller: Some(format!("windlass.dev/{controller}")),
         reporting_instance: Some(controller.into()),
         ..Event::default()
     }

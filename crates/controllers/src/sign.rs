@@ -9,6 +9,7 @@ mod counts;
 mod decide;
 mod policy;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -19,9 +20,10 @@ use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
 use tokio::time::Instant;
 
-use crate::ca::{self, CaSource, Clock};
+use crate::ca::{self, CaSource};
 use crate::metrics::SIGNING;
 use crate::notices::{Notice, Notices};
+use crate::options::Clock;
 use crate::pool::{self, Next};
 use crate::queue::{Backoff, Queue};
 use crate::requests::{
@@ -40,7 +42,7 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from
 
 /// The condition that says why an approved request has no certificate yet. It goes when there is
 /// one.
-pub const DELAYED: &str = "windlass.io/SigningDelayed";
+pub const DELAYED: &str = "windlass.dev/SigningDelayed";
 
 /// A signer and what it signs with.
 #[derive(Clone)]
@@ -49,6 +51,44 @@ pub struct BuiltIn {
     pub signer: Signer,
     /// Its certificate and key; somebody else keeps them current.
     pub ca: Arc<CaSource>,
+}
+
+/// A signer and the files of its CA.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignerFiles {
+    /// Which one it is.
+    pub signer: Signer,
+    /// Its CA's certificate.
+    pub certificate: PathBuf,
+    /// The certificate's key.
+    pub key: PathBuf,
+}
+
+/// Reads the signers' files, which must be good. Signers with the same files share what is read.
+pub fn open(files: &[SignerFiles], clock: &Clock) -> anyhow::Result<Vec<BuiltIn>> {
+    let mut opened: Vec<(&SignerFiles, Arc<CaSource>)> = Vec::new();
+    for each in files {
+        let same = opened
+            .iter()
+            .find(|(other, _)| (&other.certificate, &other.key) == (&each.certificate, &each.key));
+        let ca = match same {
+            Some((_, ca)) => ca.clone(),
+            None => CaSource::files(each.certificate.clone(), each.key.clone(), clock.clone())?,
+        };
+        opened.push((each, ca));
+    }
+    Ok(opened.into_iter().map(|(each, ca)| BuiltIn { signer: each.signer, ca }).collect())
+}
+
+/// What the signers sign with, each once.
+pub fn sources(signers: &[BuiltIn]) -> Vec<Arc<CaSource>> {
+    let mut sources: Vec<Arc<CaSource>> = Vec::new();
+    for BuiltIn { ca, .. } in signers {
+        if !sources.iter().any(|source| Arc::ptr_eq(source, ca)) {
+            sources.push(ca.clone());
+        }
+    }
+    sources
 }
 
 /// Runs these signers; does not end. No certificate lasts longer than `longest`.

@@ -4,6 +4,7 @@
 //! wrong. The comments on the fields are what `--help` says.
 
 mod access;
+mod controllers;
 mod values;
 
 use std::net::SocketAddr;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 pub use access::{AccessArgs, AuditArgs, InflightArgs};
+pub use controllers::{ControllersArgs, ElectionArgs, IssuingArgs};
 pub use values::{Expiry, FeatureGate, Plugin};
 
 /// The certificate and trust plane of Kubernetes in one program.
@@ -42,7 +44,10 @@ pub enum Command {
     /// What no flag names is made and kept in the data directory, as `windlass up` does.
     Server(ServerArgs),
     /// Start only the controllers, against the API server of a kubeconfig.
-    Controllers(ControllersArgs),
+    ///
+    /// Several may run: the one that holds a lease works. Against a server that is not Windlass they do
+    /// not do what its kube-controller-manager does.
+    Controllers(Box<ControllersArgs>),
     /// Check, back up or restore the database in a data directory.
     #[command(subcommand)]
     Store(StoreCommand),
@@ -135,6 +140,8 @@ pub struct ServeArgs {
 pub struct UpArgs {
     #[command(flatten)]
     pub serve: ServeArgs,
+    #[command(flatten)]
+    pub issuing: IssuingArgs,
     /// Name of this machine as a node. This version has no node agent: a name is checked, and a
     /// warning says that nothing else is done with it.
     #[arg(long, value_name = "NAME", value_parser = values::node_name, conflicts_with = "no_node")]
@@ -167,14 +174,6 @@ pub struct ServerArgs {
     /// Private key to sign service-account tokens with (PEM).
     #[arg(long, value_name = "FILE")]
     pub service_account_signing_key_file: Option<PathBuf>,
-}
-
-/// Flags of `windlass controllers`.
-#[derive(Debug, Args)]
-pub struct ControllersArgs {
-    /// The API server to work for, and who to be there.
-    #[arg(long, value_name = "FILE")]
-    pub kubeconfig: PathBuf,
 }
 
 /// What can be done with users.

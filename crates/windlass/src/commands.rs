@@ -19,7 +19,7 @@ pub fn run(command: Command) -> Result<()> {
     match command {
         Command::Up(arguments) => up::run(arguments),
         Command::Server(arguments) => server::run(arguments),
-        Command::Controllers(arguments) => controllers::run(arguments),
+        Command::Controllers(arguments) => controllers::run(*arguments),
         Command::Store(command) => store::run(command),
         Command::User(command) => user::run(command),
         Command::CanI(arguments) => can_i::run(arguments),

@@ -12,6 +12,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use windlass_controllers::RootCa;
+use windlass_controllers::sign::{self, Signer, SignerFiles};
 use windlass_server::audit::{Audit, Rotation};
 use windlass_server::chain::admission::Plugins;
 use windlass_server::chain::flow;
@@ -22,8 +24,8 @@ use windlass_server::tokens::TokenSigner;
 use windlass_server::user::{MASTERS, User};
 use windlass_store::{Embedded, Options, Store};
 
-use crate::cli::{AccessArgs, AuditArgs, FeatureGate, InflightArgs, Plugin};
-use crate::datadir::DataDir;
+use crate::cli::{AccessArgs, AuditArgs, FeatureGate, InflightArgs, IssuingArgs, Plugin};
+use crate::datadir::{DataDir, Layout};
 
 /// Everything a server has to know before it starts.
 #[derive(Debug)]
@@ -50,8 +52,8 @@ pub struct Settings {
     pub inflight: InflightArgs,
     /// Where requests are written down.
     pub audit: AuditArgs,
-    /// Whether the controllers run beside the server in the same process, as in `up`.
-    pub controllers: bool,
+    /// What the controllers beside the server are told; `None` if there are none, unlike in `up`.
+    pub controllers: Option<IssuingArgs>,
     /// The data directory; holding it keeps others out of it.
     pub data: DataDir,
 }
@@ -99,7 +101,11 @@ async fn run(settings: Settings) -> Result<()> {
         settings.shutdown_grace,
     );
     let serving = tokio::spawn(serving);
-    let controllers = settings.controllers.then(|| controllers(&server, shutdown.clone()));
+    let controllers = settings.controllers.as_ref().map(|issuing| {
+        let options = issuing_options(&settings.data.layout, issuing)?;
+        Ok::<_, anyhow::Error>(controllers(&server, options, shutdown.clone()))
+    });
+    let controllers = controllers.transpose()?;
     // Before anybody hears that it is ready: who hears it may already send the signal.
     let told = signals()?;
     announce(&settings.data);
@@ -180,11 +186,41 @@ fn audit(arguments: &AuditArgs) -> Result<Audit> {
 /// Runs the controllers on the server's own service.
 fn controllers(
     server: &Arc<Server>,
+    options: windlass_controllers::Options,
     shutdown: watch::Receiver<bool>,
 ) -> tokio::task::JoinHandle<()> {
     let user = User::authenticated("system:kube-controller-manager", "", vec![MASTERS.into()]);
     let client = kube::Client::new(Local::new(server.clone(), user), "default");
-    tokio::spawn(windlass_controllers::run(client, shutdown))
+    tokio::spawn(windlass_controllers::run(client, options, shutdown))
+}
+
+/// What the controllers beside the server are told. Only what the client authority signs is a
+/// login, so it signs for nobody else; a serving certificate of a node is the other one's.
+fn issuing_options(
+    layout: &Layout,
+    issuing: &IssuingArgs,
+) -> Result<windlass_controllers::Options> {
+    let files = |signer, authority: &str| SignerFiles {
+        signer,
+        certificate: layout.pki(&format!("{authority}.crt")),
+        key: layout.pki(&format!("{authority}.key")),
+    };
+    let clock = system_clock();
+    let built_in = [
+        files(Signer::Client, "client-ca"),
+        files(Signer::KubeletClient, "client-ca"),
+        files(Signer::KubeletServing, "ca"),
+        files(Signer::LegacyUnknown, "ca"),
+    ];
+    Ok(windlass_controllers::Options {
+        approve_kubelet_serving: issuing.approve_kubelet_serving,
+        built_in: sign::open(&built_in, &clock)?,
+        longest: issuing.cluster_signing_duration,
+        custom: issuing.signers.clone(),
+        root_ca: Some(RootCa::file(layout.pki("ca.crt"))?),
+        ca_overlap: issuing.ca_overlap,
+        ..windlass_controllers::Options::new(clock)
+    })
 }
 
 /// One line for the person who started it, on standard output; logs go to standard error.

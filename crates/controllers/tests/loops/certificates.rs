@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use time::OffsetDateTime;
 use tokio::task::JoinSet;
-use windlass_controllers::ca::{CaSource, Clock};
+use windlass_controllers::Clock;
+use windlass_controllers::ca::CaSource;
 use windlass_controllers::sign::{BuiltIn, Signer};
 use windlass_controllers::{approve, clean, sign};
 use windlass_pki::{Authority, Certificate, PrivateKey, Serial, Subject, SystemRandom, Validity};
@@ -56,7 +57,7 @@ impl Signing {
 
     /// And what approves requests.
     fn approving(mut self, world: &World, serving: bool) -> Signing {
-        self.loops.spawn(approve::run(world.client.clone(), serving));
+        self.loops.spawn(approve::run(world.client.clone(), serving, after(0)));
         self
     }
 }
@@ -222,10 +223,10 @@ async fn a_node_serves_under_its_own_names() {
     let all: Api<Request> = Api::all(world.client.clone());
     ask(&Api::all(world.client_of(user, groups)), "serving", "kubelet serving").await;
     let told = |request: Option<&Request>| {
-        request.and_then(|r| condition(r, "windlass.io/ApprovalDelayed")).is_some()
+        request.and_then(|r| condition(r, "windlass.dev/ApprovalDelayed")).is_some()
     };
     let pending = until(&all, "serving", "say what is wrong", told).await.unwrap();
-    let why = condition(&pending, "windlass.io/ApprovalDelayed").unwrap();
+    let why = condition(&pending, "windlass.dev/ApprovalDelayed").unwrap();
     assert_eq!(why.reason.as_deref(), Some("AddressMismatch"));
     assert!(why.message.as_ref().unwrap().contains("10.0.0.1"), "{why:?}");
     assert!(condition(&pending, "Denied").is_none() && certificate(&pending).is_none());
@@ -236,7 +237,7 @@ async fn a_node_serves_under_its_own_names() {
     api.patch_status("n1", &PatchParams::default(), &status).await.unwrap();
     let signed = until(&all, "serving", "be answered", is_settled).await.unwrap();
     assert!(certificate(&signed).is_some());
-    assert!(condition(&signed, "windlass.io/ApprovalDelayed").is_none());
+    assert!(condition(&signed, "windlass.dev/ApprovalDelayed").is_none());
     let events: Api<Event> = Api::namespaced(world.client.clone(), "default");
     let events = events.list(&ListParams::default()).await.unwrap().items;
     assert!(events.iter().any(|event| event.reason.as_deref() == Some("AddressMismatch")));
@@ -274,12 +275,12 @@ async fn what_is_settled_is_cleaned_up() {
         }
     }
     let mut cleaning = JoinSet::new();
-    cleaning.spawn(clean::run(world.client.clone(), after(61)));
+    cleaning.spawn(clean::requests(world.client.clone(), after(61)));
     until_gone(&api, "denied").await;
     let left: Vec<_> = api.list(&ListParams::default()).await.unwrap().items;
     assert_eq!(left.len(), 2, "an hour is no time for what waits");
     cleaning.shutdown().await;
-    cleaning.spawn(clean::run(world.client.clone(), after(24 * 60 + 1)));
+    cleaning.spawn(clean::requests(world.client.clone(), after(24 * 60 + 1)));
     until_gone(&api, "approved").await;
     until_gone(&api, "new").await;
 }
@@ -308,7 +309,7 @@ async fn pods_requests_are_cleaned_up() {
     }));
     api.create(&PostParams::default(), &request).await.unwrap();
     let mut cleaning = JoinSet::new();
-    cleaning.spawn(clean::run(world.client.clone(), after(16)));
+    cleaning.spawn(clean::pod_requests(world.client.clone(), resource.clone(), after(16)));
     let gone = async {
         let fields = ListParams::default();
         while !api.list(&fields).await.unwrap().items.is_empty() {

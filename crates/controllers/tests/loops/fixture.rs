@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use windlass_server::chain::admission::Plugins;
 use windlass_server::local::Local;
-use windlass_server::server::{Server, Setup, start};
+use windlass_server::server::{Server, Setup, start, system_clock};
 use windlass_server::user::{MASTERS, User};
 use windlass_store::{Embedded, Options};
 
@@ -63,7 +63,13 @@ impl World {
 
     /// Starts the controllers.
     pub fn run_controllers(&mut self) {
-        let controllers = windlass_controllers::run(self.client.clone(), self.down.subscribe());
+        self.run_controllers_with(windlass_controllers::Options::new(system_clock()));
+    }
+
+    /// Starts the controllers as they are told.
+    pub fn run_controllers_with(&mut self, options: windlass_controllers::Options) {
+        let shutdown = self.down.subscribe();
+        let controllers = windlass_controllers::run(self.client.clone(), options, shutdown);
         self.controllers = Some(tokio::spawn(controllers));
     }
 

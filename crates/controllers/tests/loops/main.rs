@@ -9,3 +9,4 @@ mod fixture;
 mod garbage;
 mod issuance;
 mod namespaces;
+mod publish;

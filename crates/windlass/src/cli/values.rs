@@ -1,5 +1,6 @@
 //! Values of flags that are more than a path or a number.
 
+use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -41,6 +42,18 @@ pub fn duration(text: &str) -> Result<Duration, DurationError> {
         return Err(DurationError::Format);
     }
     windlass_api::duration::parse(text)
+}
+
+/// Reads the name of an object, which is a DNS subdomain.
+pub fn object_name(text: &str) -> Result<String, &'static str> {
+    node_name(text)
+}
+
+/// Reads an address that only this machine reaches.
+pub fn loopback(text: &str) -> Result<SocketAddr, &'static str> {
+    let address: SocketAddr = text.parse().map_err(|_| "must be ADDRESS:PORT")?;
+    let local = address.ip().is_loopback();
+    if local { Ok(address) } else { Err("must be an address of this machine only, as 127.0.0.1") }
 }
 
 /// Reads the name of a node, which is a DNS subdomain as every object's of its kind.

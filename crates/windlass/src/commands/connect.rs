@@ -7,7 +7,12 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 
 /// A client for the server of `kubeconfig`, or of the one that kubectl would use.
 pub async fn client(kubeconfig: Option<&Path>) -> Result<kube::Client> {
-    let config = match kubeconfig {
+    Ok(kube::Client::try_from(config(kubeconfig).await?)?)
+}
+
+/// How to reach the server of `kubeconfig`, or of the one that kubectl would use.
+pub async fn config(kubeconfig: Option<&Path>) -> Result<kube::Config> {
+    Ok(match kubeconfig {
         Some(path) => {
             let named = || path.display().to_string();
             let file = Kubeconfig::read_from(path).with_context(named)?;
@@ -17,8 +22,7 @@ pub async fn client(kubeconfig: Option<&Path>) -> Result<kube::Client> {
         None => kube::Config::infer()
             .await
             .context("no kubeconfig: name one with --kubeconfig or in KUBECONFIG")?,
-    };
-    Ok(kube::Client::try_from(config)?)
+    })
 }
 
 /// Runs what needs a client to its end.

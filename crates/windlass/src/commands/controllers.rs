@@ -1,11 +1,25 @@
 //! `windlass controllers`: the controllers alone, against any API server.
 
-use anyhow::{Context, Result, bail};
-use tokio::sync::watch;
+mod monitor;
 
-use super::connect;
-use crate::cli::ControllersArgs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tokio::sync::watch;
+use windlass_controllers::{Controller, Election, Options, RootCa, sign};
+use windlass_pki::pem;
+use windlass_server::features::Features;
+use windlass_server::server::system_clock;
+
+use super::{connect, data_dir};
+use crate::cli::{ControllersArgs, ElectionArgs};
 use crate::serve::signals;
+
+/// How long the server may take to answer at the start, as with kube-controller-manager.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait between two questions.
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// Works until told to stop.
 pub fn run(arguments: ControllersArgs) -> Result<()> {
@@ -13,19 +27,93 @@ pub fn run(arguments: ControllersArgs) -> Result<()> {
 }
 
 async fn work(arguments: ControllersArgs) -> Result<()> {
-    let client = connect::client(Some(&arguments.kubeconfig)).await?;
-    let version = client.apiserver_version().await.context("the server does not answer")?;
-    if !version.git_version.contains("windlass") {
-        // Two garbage collectors on one cluster would only get in each other's way.
-        bail!(
-            "the server is Kubernetes {}, whose kube-controller-manager runs these controllers already",
-            version.git_version
+    // Before anything else, so that a mistake is told of whether or not the server is there.
+    let files = arguments.signing.files().map_err(anyhow::Error::msg)?;
+    let clock = system_clock();
+    let built_in = sign::open(&files, &clock)?;
+    let election = election(&arguments.election)?;
+    let config = connect::config(Some(&arguments.kubeconfig)).await?;
+    let roots = config.root_cert.clone();
+    let client = kube::Client::try_from(config)?;
+    let version = version(&client).await.context("the server does not answer")?;
+    let ours = version.contains("windlass");
+    if !ours {
+        tracing::info!(
+            version,
+            "the server is not Windlass: what its kube-controller-manager does is left to that"
         );
     }
+    let root_ca = match (arguments.root_ca_file.clone(), roots) {
+        (Some(file), _) => Some(RootCa::file(file).context("--root-ca-file")?),
+        (None, Some(roots)) if ours => Some(fixed(&roots)?),
+        (None, _) => None,
+    };
+    let features = arguments.feature_gates.iter().map(|gate| (gate.name.as_str(), gate.enabled));
+    let features = Features::with(features).context("--feature-gates")?;
+    let mut selection = arguments.controllers;
+    if !features.cluster_trust_bundle {
+        selection = selection.without(Controller::TrustBundle);
+    }
+    if !features.pod_certificate_request {
+        selection = selection.without(Controller::CleanPodRequests);
+    }
+    let options = Options {
+        housekeeping: ours,
+        approve_kubelet_serving: arguments.issuing.approve_kubelet_serving,
+        built_in,
+        longest: arguments.issuing.cluster_signing_duration,
+        custom: arguments.issuing.signers,
+        root_ca,
+        ca_overlap: arguments.issuing.ca_overlap,
+        election,
+        controllers: selection,
+        ..Options::new(clock)
+    };
     let (down, shutdown) = watch::channel(false);
     let told = signals()?;
-    let controllers = tokio::spawn(windlass_controllers::run(client, shutdown));
+    let monitor = match arguments.metrics_listen {
+        Some(address) => Some(monitor::serve(address).await.context("--metrics-listen")?),
+        None => None,
+    };
+    let controllers = tokio::spawn(windlass_controllers::run(client, options, shutdown));
     told.await;
     down.send_replace(true);
-    controllers.await.context("the controllers ended badly")
+    controllers.await.context("the controllers ended badly")?;
+    drop(monitor);
+    Ok(())
+}
+
+/// The server's version, when it answers.
+async fn version(client: &kube::Client) -> kube::Result<String> {
+    let started = tokio::time::Instant::now();
+    loop {
+        match client.apiserver_version().await {
+            Ok(version) => return Ok(version.git_version),
+            Err(error) if started.elapsed() > PATIENCE => return Err(error),
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+fn election(arguments: &ElectionArgs) -> Result<Option<Election>> {
+    if !arguments.leader_elect {
+        return Ok(None);
+    }
+    let host = data_dir::hostname().unwrap_or_else(|| "localhost".into());
+    let election = Election {
+        namespace: arguments.leader_elect_resource_namespace.clone(),
+        name: arguments.leader_elect_resource_name.clone(),
+        identity: format!("{host}_{}", uuid::Uuid::new_v4()),
+        lease_duration: arguments.leader_elect_lease_duration,
+        renew_deadline: arguments.leader_elect_renew_deadline,
+        retry_period: arguments.leader_elect_retry_period,
+    };
+    election.check().map_err(anyhow::Error::msg).context("--leader-elect")?;
+    Ok(Some(election))
+}
+
+/// The CAs of a kubeconfig.
+fn fixed(roots: &[Vec<u8>]) -> Result<Arc<RootCa>> {
+    let text = pem::encode_certificates(roots.iter().map(Vec::as_slice));
+    RootCa::fixed(text.as_bytes()).context("the CAs of the kubeconfig")
 }

@@ -40,7 +40,7 @@ pub fn run(arguments: ServerArgs) -> Result<()> {
         access: arguments.serve.access,
         inflight: arguments.serve.inflight,
         audit: arguments.serve.audit,
-        controllers: false,
+        controllers: None,
         data,
     })
 }

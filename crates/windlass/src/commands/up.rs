@@ -28,7 +28,7 @@ pub fn run(arguments: UpArgs) -> Result<()> {
         access: arguments.serve.access,
         inflight: arguments.serve.inflight,
         audit: arguments.serve.audit,
-        controllers: true,
+        controllers: Some(arguments.issuing),
         data,
     })
 }

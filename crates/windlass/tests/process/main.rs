@@ -12,6 +12,7 @@ mod bad_input;
 mod canary;
 mod certificates;
 mod cves;
+mod election;
 mod faults;
 mod http;
 mod kill;

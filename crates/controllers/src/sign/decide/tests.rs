@@ -48,7 +48,7 @@ fn only_what_is_approved_and_open_is_answered() {
     for nothing in [
         json!([]),
         json!([condition("Denied", "True")]),
-        json!([condition("windlass.io/Other", "True")]),
+        json!([condition("windlass.dev/Other", "True")]),
         json!([approved, condition("Denied", "True")]),
         json!([approved, condition("Denied", "False")]),
         json!([approved, condition("Failed", "True")]),
@@ -60,7 +60,7 @@ fn only_what_is_approved_and_open_is_answered() {
         json!([approved]),
         json!([condition("Approved", "False")]),
         json!([approved, condition("Failed", "False")]),
-        json!([approved, condition("windlass.io/SigningDelayed", "True")]),
+        json!([approved, condition("windlass.dev/SigningDelayed", "True")]),
     ] {
         let answer = decided(&with_conditions(something.clone()));
         assert!(matches!(answer, Answer::Certificate(_)), "{something}: {answer:?}");

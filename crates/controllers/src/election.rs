@@ -1,0 +1,305 @@
+//! Leader election: of several processes, the one that holds a Lease works.
+//!
+//! `role` decides what to do about the lease; `tenure` makes sure that nothing is written once it
+//! may have passed to another. Here the two meet the API.
+
+mod role;
+mod tenure;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::options::Clock;
+use role::{Action, Record, Role};
+use tenure::{Tenure, guard};
+
+/// How to be elected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Election {
+    /// The lease's namespace.
+    pub namespace: String,
+    /// The lease's name.
+    pub name: String,
+    /// Who we are; no two processes may say the same.
+    pub identity: String,
+    /// How long others wait after the last renewal they saw.
+    pub lease_duration: Duration,
+    /// How long we lead after a renewal.
+    pub renew_deadline: Duration,
+    /// How long we wait between two attempts.
+    pub retry_period: Duration,
+}
+
+/// Waits between attempts are up to so much longer, so that processes do not try in step.
+const JITTER: f64 = 1.2;
+
+/// How long to try to hand back the lease at the end.
+const RELEASE: Duration = Duration::from_secs(2);
+
+impl Election {
+    /// An election with the times that Kubernetes' own components use.
+    pub fn new(identity: String) -> Election {
+        Election {
+            namespace: "kube-system".into(),
+            name: "windlass-controllers".into(),
+            identity,
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+        }
+    }
+
+    /// Whether these times can work, by client-go's rules.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if self.identity.is_empty() {
+            Err("lock identity is empty")
+        } else if self.lease_duration < Duration::from_secs(1) {
+            Err("leaseDuration must be greater than zero")
+        } else if self.lease_duration <= self.renew_deadline {
+            Err("leaseDuration must be greater than renewDeadline")
+        } else if self.renew_deadline <= self.retry_period.mul_f64(JITTER) {
+            Err("renewDeadline must be greater than retryPeriod*JitterFactor")
+        } else if self.retry_period.is_zero() {
+            Err("retryPeriod must be greater than zero")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Runs what `start` makes of a client whenever we lead, until `shutdown` turns true or its sender
+/// is gone.
+pub async fn run<F, L>(
+    client: Client,
+    election: Election,
+    clock: Clock,
+    mut shutdown: watch::Receiver<bool>,
+    start: F,
+) where
+    F: Fn(Client) -> L,
+    L: Future<Output = ()> + Send + 'static,
+{
+    let tenure = Arc::new(Tenure::new(clock.clone()));
+    let guarded = guard(&client, tenure.clone());
+    let mut candidate = Candidate {
+        leases: Api::namespaced(client, &election.namespace),
+        election,
+        clock,
+        role: Role::Follower { seen: None },
+        tenure,
+    };
+    loop {
+        candidate.report(false);
+        let down = tokio::select! {
+            _ = shutdown.wait_for(|down| *down) => true,
+            () = candidate.win() => false,
+        };
+        if down {
+            break;
+        }
+        candidate.report(true);
+        let mut work = JoinSet::new();
+        work.spawn(start(guarded.clone()));
+        let down = tokio::select! {
+            _ = shutdown.wait_for(|down| *down) => true,
+            () = candidate.keep() => false,
+        };
+        // First of all nothing more is written; that takes no time.
+        candidate.tenure.end();
+        work.shutdown().await;
+        if down {
+            break;
+        }
+        tracing::warn!(lease = candidate.election.name, "no longer the leader");
+        candidate.role = Role::Follower { seen: None };
+    }
+    candidate.report(false);
+    // An attempt that was broken off may have won; whoever is next need not wait for that.
+    match tokio::time::timeout(RELEASE, candidate.release()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(error = format!("{error:#}"), "the lease is not released"),
+        Err(_) => tracing::warn!("the lease is not released: the server does not answer"),
+    }
+}
+
+struct Candidate {
+    leases: Api<Lease>,
+    election: Election,
+    clock: Clock,
+    role: Role,
+    tenure: Arc<Tenure>,
+}
+
+impl Candidate {
+    /// Returns when we lead.
+    async fn win(&mut self) {
+        let mut told = false;
+        loop {
+            let limit = self.election.renew_deadline;
+            let failure = match tokio::time::timeout(limit, self.attempt()).await {
+                Ok(Ok(())) if self.role == Role::Leading => {
+                    let Election { name, identity, .. } = &self.election;
+                    tracing::info!(lease = name, identity, "became the leader");
+                    return;
+                }
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(format!("{error:#}")),
+                Err(_) => Some("the server does not answer".to_owned()),
+            };
+            match failure {
+                Some(error) if !told => {
+                    tracing::warn!(error, "cannot ask for leadership; trying on");
+                    told = true;
+                }
+                Some(error) => tracing::debug!(error, "cannot ask for leadership"),
+                None => told = false,
+            }
+            let stretch = 1.0 + (JITTER - 1.0) * rand::random::<f64>();
+            tokio::time::sleep(self.election.retry_period.mul_f64(stretch)).await;
+        }
+    }
+
+    /// Renews the lease; returns when we do not lead any more.
+    async fn keep(&mut self) {
+        loop {
+            let Some(deadline) = self.tenure.deadline().filter(|_| self.tenure.holds()) else {
+                return;
+            };
+            let pause = tokio::time::sleep(self.election.retry_period);
+            if tokio::time::timeout_at(deadline, pause).await.is_err() {
+                return;
+            }
+            // Half of the time, so that a request that got lost is followed by another.
+            let limit =
+                (tokio::time::Instant::now() + self.election.renew_deadline / 2).min(deadline);
+            match tokio::time::timeout_at(limit, self.attempt()).await {
+                Ok(Ok(())) if self.role == Role::Leading => {}
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => {
+                    tracing::warn!(error = format!("{error:#}"), "cannot renew the lease");
+                }
+                Err(_) => tracing::warn!("cannot renew the lease: the server does not answer"),
+            }
+        }
+    }
+
+    /// Looks at the lease once and does what there is to do; `role` says how it ended.
+    async fn attempt(&mut self) -> anyhow::Result<()> {
+        // The others count from when they see the lease change, which is later than this.
+        let began = self.tenure.now();
+        let Election { name, identity, lease_duration, .. } = &self.election;
+        let found = self.leases.get_opt(name).await.context("cannot read the lease")?;
+        let record = found.as_ref().map(|lease| Record::of(lease, *lease_duration));
+        let now = tokio::time::Instant::now();
+        let (role, action) = self.role.step(record.as_ref(), now, identity);
+        self.role = role;
+        let written = match (action, found) {
+            (Action::Create, _) => {
+                let lease = self.lease(None, 0);
+                self.leases.create(&PostParams::default(), &lease).await
+            }
+            (Action::Take { transitions }, Some(found)) => {
+                let lease = self.lease(Some((found, false)), transitions);
+                self.leases.replace(name, &PostParams::default(), &lease).await
+            }
+            (Action::Renew, Some(found)) => {
+                let transitions = record.map_or(0, |record| record.transitions);
+                let lease = self.lease(Some((found, true)), transitions);
+                self.leases.replace(name, &PostParams::default(), &lease).await
+            }
+            (Action::Wait | Action::Lost, _) | (Action::Take { .. } | Action::Renew, None) => {
+                return Ok(());
+            }
+        };
+        match written {
+            Ok(_) => {
+                self.role = Role::Leading;
+                self.tenure.hold(began, self.election.renew_deadline);
+                Ok(())
+            }
+            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
+                // Somebody was faster; the next attempt sees who.
+                Ok(())
+            }
+            Err(error) => Err(error).context("cannot write the lease"),
+        }
+    }
+
+    /// The lease as we want it, made from the one that is there; if it is ours already, it has been
+    /// since it says.
+    fn lease(&self, found: Option<(Lease, bool)>, transitions: i32) -> Lease {
+        let (lease, renewed) = found.unwrap_or_default();
+        let now = self.micro_time();
+        let mut metadata = ObjectMeta { name: Some(self.election.name.clone()), ..lease.metadata };
+        metadata.managed_fields = None;
+        let before = lease.spec.unwrap_or_default();
+        let acquired = before.acquire_time.filter(|_| renewed).or_else(|| now.clone());
+        // Rounded up: others may wait too long, never too short.
+        let seconds = self.election.lease_duration.as_millis().div_ceil(1000);
+        let spec = LeaseSpec {
+            holder_identity: Some(self.election.identity.clone()),
+            lease_duration_seconds: Some(i32::try_from(seconds).unwrap_or(i32::MAX)),
+            acquire_time: acquired,
+            renew_time: now,
+            lease_transitions: Some(transitions),
+            preferred_holder: before.preferred_holder,
+            strategy: before.strategy,
+        };
+        Lease { metadata, spec: Some(spec) }
+    }
+
+    /// Hands the lease back if it is ours.
+    async fn release(&self) -> anyhow::Result<()> {
+        let Some(mut lease) = self.leases.get_opt(&self.election.name).await? else {
+            return Ok(());
+        };
+        let record = Record::of(&lease, self.election.lease_duration);
+        if record.holder != self.election.identity {
+            return Ok(());
+        }
+        if let Some(spec) = &mut lease.spec {
+            spec.holder_identity = None;
+            spec.lease_duration_seconds = Some(1);
+            spec.renew_time = self.micro_time();
+        }
+        self.leases.replace(&self.election.name, &PostParams::default(), &lease).await?;
+        Ok(())
+    }
+
+    fn micro_time(&self) -> Option<MicroTime> {
+        let nanoseconds = (self.clock)().unix_timestamp_nanos();
+        Timestamp::from_nanosecond(nanoseconds).ok().map(MicroTime)
+    }
+
+    fn report(&self, leads: bool) {
+        let mut statuses = STATUSES.lock().unwrap_or_else(PoisonError::into_inner);
+        statuses.insert(self.election.name.clone(), leads);
+    }
+}
+
+/// Which elections we take part in, and whether we lead.
+static STATUSES: Mutex<BTreeMap<String, bool>> = Mutex::new(BTreeMap::new());
+
+/// Writes whether we lead, as client-go does.
+pub fn metrics(out: &mut String) {
+    let name = "leader_election_master_status";
+    let _ = writeln!(out, "# HELP {name} Whether this process leads");
+    let _ = writeln!(out, "# TYPE {name} gauge");
+    for (lease, leads) in STATUSES.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        let _ = writeln!(out, "{name}{{name=\"{lease}\"}} {}", u8::from(*leads));
+    }
+}

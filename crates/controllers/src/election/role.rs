@@ -1,0 +1,191 @@
+//! What to do about a lease: a state machine without a clock or a connection of its own.
+//!
+//! The times in a lease are its holder's, whose clock may be wrong. So nothing is concluded from
+//! them: a lease has expired when its duration has passed since *we* last saw it change.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
+use tokio::time::Instant;
+
+/// Whether we lead.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Role {
+    /// Somebody else may.
+    Follower {
+        /// The lease as it was when it last changed.
+        seen: Option<Seen>,
+    },
+    /// We do, as long as the lease is renewed in time.
+    Leading,
+}
+
+/// A lease and since when it has been like that.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    record: Record,
+    since: Instant,
+}
+
+/// What a lease says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// Who has it; empty if nobody.
+    pub holder: String,
+    /// How long it lasts after a renewal.
+    pub lasts: Duration,
+    /// When it was renewed, by its holder's clock: only whether it changes matters.
+    pub renewed: Option<Timestamp>,
+    /// How often it went from one holder to another.
+    pub transitions: i32,
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Make the lease.
+    Create,
+    /// Become the holder of the lease that is there.
+    Take {
+        /// How often it has then changed hands.
+        transitions: i32,
+    },
+    /// Say that we still hold it.
+    Renew,
+    /// Somebody else holds it.
+    Wait,
+    /// Somebody else took it from us.
+    Lost,
+}
+
+impl Role {
+    /// What to do about a lease as it is now, and who we are until that is done.
+    pub fn step(&self, lease: Option<&Record>, now: Instant, me: &str) -> (Role, Action) {
+        match (self, lease) {
+            (Role::Leading, None) => (Role::Leading, Action::Create),
+            (Role::Leading, Some(record)) if record.holder == me => (Role::Leading, Action::Renew),
+            (Role::Leading, Some(record)) => {
+                let seen = Some(Seen { record: record.clone(), since: now });
+                (Role::Follower { seen }, Action::Lost)
+            }
+            // Its holder does not know yet that it was deleted.
+            (Role::Follower { seen: Some(seen) }, None) if seen.is_held(now, me) => {
+                (self.clone(), Action::Wait)
+            }
+            (Role::Follower { .. }, None) => (self.clone(), Action::Create),
+            (Role::Follower { seen }, Some(record)) => {
+                let seen = match seen {
+                    Some(seen) if seen.record == *record => seen.clone(),
+                    _ => Seen { record: record.clone(), since: now },
+                };
+                let action = if seen.is_held(now, me) { Action::Wait } else { record.taken_by(me) };
+                (Role::Follower { seen: Some(seen) }, action)
+            }
+        }
+    }
+}
+
+impl Seen {
+    /// Whether somebody else may rely on it.
+    fn is_held(&self, now: Instant, me: &str) -> bool {
+        let held = !self.record.holder.is_empty() && self.record.holder != me;
+        held && now.saturating_duration_since(self.since) < self.record.lasts
+    }
+}
+
+impl Record {
+    /// What a lease says; one that does not say how long it lasts does so for `lasts`.
+    pub fn of(lease: &Lease, lasts: Duration) -> Record {
+        let Some(spec) = &lease.spec else { return Record { lasts, ..Record::default() } };
+        let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        Record {
+            holder: spec.holder_identity.clone().unwrap_or_default(),
+            lasts: seconds.map_or(lasts, Duration::from_secs),
+            renewed: spec.renew_time.as_ref().map(|time| time.0),
+            transitions: spec.lease_transitions.unwrap_or_default(),
+        }
+    }
+
+    fn taken_by(&self, me: &str) -> Action {
+        let moved = i32::from(self.holder != me);
+        Action::Take { transitions: self.transitions.saturating_add(moved) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(holder: &str, renewed: i64) -> Record {
+        let renewed = Some(Timestamp::from_second(renewed).unwrap());
+        Record { holder: holder.into(), lasts: Duration::from_secs(15), renewed, transitions: 3 }
+    }
+
+    #[test]
+    fn a_follower_waits_for_a_whole_lease_without_change() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let seen =
+            |record, seconds| Role::Follower { seen: Some(Seen { record, since: at(seconds) }) };
+        let new = Role::Follower { seen: None };
+        let (free, other, renewed) = (record("", 1), record("other", 1), record("other", 2));
+        let mine = record("me", 1);
+        let take = Action::Take { transitions: 4 };
+        let table = [
+            (&new, None, 0, Action::Create),
+            (&new, Some(&free), 0, take),
+            (&new, Some(&mine), 0, Action::Take { transitions: 3 }),
+            // However old it says it is, it may have been renewed just now.
+            (&new, Some(&other), 0, Action::Wait),
+            (&seen(other.clone(), 0), Some(&other), 14, Action::Wait),
+            (&seen(other.clone(), 0), Some(&other), 15, take),
+            (&seen(other.clone(), 0), Some(&renewed), 15, Action::Wait),
+            (&seen(other.clone(), 0), Some(&free), 1, take),
+            (&seen(other.clone(), 0), None, 14, Action::Wait),
+            (&seen(other.clone(), 0), None, 15, Action::Create),
+            (&seen(free.clone(), 0), None, 1, Action::Create),
+            (&seen(mine.clone(), 0), None, 1, Action::Create),
+        ];
+        for (role, lease, seconds, action) in table {
+            let (_, found) = role.step(lease, at(seconds), "me");
+            assert_eq!(found, action, "{role:?} {lease:?} after {seconds} s");
+        }
+        // The time counts from the change, not from the last look.
+        let (role, _) = seen(other.clone(), 0).step(Some(&renewed), at(10), "me");
+        assert_eq!(role, seen(renewed.clone(), 10));
+        let (role, action) = role.step(Some(&renewed), at(24), "me");
+        assert_eq!((&role, action), (&seen(renewed.clone(), 10), Action::Wait));
+        assert_eq!(role.step(Some(&renewed), at(25), "me").1, take);
+    }
+
+    #[test]
+    fn a_leader_renews_what_is_its_own_and_stops_otherwise() {
+        let now = Instant::now();
+        for (lease, action) in [
+            (None, Action::Create),
+            (Some(record("me", 1)), Action::Renew),
+            (Some(record("other", 1)), Action::Lost),
+            (Some(record("", 1)), Action::Lost),
+        ] {
+            let (role, found) = Role::Leading.step(lease.as_ref(), now, "me");
+            assert_eq!(found, action, "{lease:?}");
+            assert_eq!(role == Role::Leading, action != Action::Lost, "{lease:?}");
+        }
+    }
+
+    #[test]
+    fn a_lease_that_says_little_is_read_all_the_same() {
+        let lasts = Duration::from_secs(9);
+        for (lease, holder, seconds) in [
+            (serde_json::json!({}), "", 9),
+            (serde_json::json!({"spec": {"holderIdentity": "a"}}), "a", 9),
+            (serde_json::json!({"spec": {"leaseDurationSeconds": -1}}), "", 9),
+            (serde_json::json!({"spec": {"leaseDurationSeconds": 20}}), "", 20),
+        ] {
+            let lease: Lease = serde_json::from_value(lease).unwrap();
+            let found = Record::of(&lease, lasts);
+            assert_eq!((found.holder.as_str(), found.lasts.as_secs()), (holder, seconds));
+        }
+    }
+}

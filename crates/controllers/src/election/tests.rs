@@ -1,0 +1,261 @@
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use http::{Method, Request, Response};
+use http_body_util::BodyExt as _;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::client::Body;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use tokio::time::Instant;
+
+use super::*;
+
+/// An API with one lease, which also writes down who made ConfigMaps when.
+#[derive(Default)]
+struct Fake {
+    lease: Mutex<Option<Value>>,
+    written: Mutex<Vec<(Instant, String)>>,
+}
+
+/// The connection of one process to it.
+#[derive(Clone)]
+struct Link {
+    fake: Arc<Fake>,
+    cut: Arc<AtomicBool>,
+}
+
+impl Link {
+    fn new(fake: &Arc<Fake>) -> Link {
+        Link { fake: fake.clone(), cut: Arc::default() }
+    }
+
+    fn client(&self) -> Client {
+        let link = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let link = link.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+                if link.cut.load(Relaxed) {
+                    std::future::pending::<()>().await;
+                }
+                let (code, answer) = link.fake.answer(&parts.method, parts.uri.path(), body);
+                let answer = Body::from(answer.to_string().into_bytes());
+                Ok::<_, kube::Error>(Response::builder().status(code).body(answer).unwrap())
+            }
+        });
+        Client::new(service, "default")
+    }
+}
+
+impl Fake {
+    fn answer(&self, method: &Method, path: &str, mut body: Value) -> (u16, Value) {
+        if path.contains("configmaps") {
+            let who = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            if *method == Method::POST {
+                self.written.lock().unwrap().push((Instant::now(), who));
+            }
+            return (200, body);
+        }
+        let mut lease = self.lease.lock().unwrap();
+        match (method, &mut *lease) {
+            (&Method::GET, Some(lease)) => (200, lease.clone()),
+            (&Method::GET, None) => failure(404, "NotFound"),
+            (&Method::POST, Some(_)) => failure(409, "AlreadyExists"),
+            (&Method::PUT, Some(old))
+                if old["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"] =>
+            {
+                failure(409, "Conflict")
+            }
+            (_, lease) => {
+                let version = body["metadata"]["resourceVersion"].as_str().unwrap_or("0");
+                let version: u64 = version.parse().unwrap();
+                body["metadata"]["resourceVersion"] = (version + 1).to_string().into();
+                *lease = Some(body.clone());
+                (200, body)
+            }
+        }
+    }
+
+    fn holder(&self) -> Option<String> {
+        let lease = self.lease.lock().unwrap();
+        lease.as_ref()?["spec"]["holderIdentity"].as_str().map(str::to_owned)
+    }
+
+    /// Who wrote first and last when, in order of the first.
+    fn spans(&self) -> Vec<(String, Instant, Instant)> {
+        let mut spans: Vec<(String, Instant, Instant)> = Vec::new();
+        for (at, who) in self.written.lock().unwrap().iter() {
+            match spans.last_mut() {
+                Some((last, _, until)) if last == who => *until = *at,
+                _ => spans.push((who.clone(), *at, *at)),
+            }
+        }
+        spans
+    }
+}
+
+fn failure(code: u16, reason: &str) -> (u16, Value) {
+    (
+        code,
+        json!({"kind": "Status", "status": "Failure", "message": "", "reason": reason, "code": code}),
+    )
+}
+
+/// A clock that goes as the runtime's does, and can be set forward.
+fn clock(ahead: Arc<Mutex<Duration>>) -> Clock {
+    let (start, epoch) = (Instant::now(), OffsetDateTime::UNIX_EPOCH);
+    Arc::new(move || epoch + start.elapsed() + *ahead.lock().unwrap())
+}
+
+async fn write(client: &Client, who: &str) -> kube::Result<ConfigMap> {
+    let map = serde_json::from_value(json!({"metadata": {"name": who}})).unwrap();
+    Api::default_namespaced(client.clone()).create(&PostParams::default(), &map).await
+}
+
+/// A process that writes all the time while it leads, also if told that it must not.
+fn process(link: &Link, who: &'static str) -> (watch::Sender<bool>, tokio::task::JoinHandle<()>) {
+    let (down, shutdown) = watch::channel(false);
+    let start = move |client: Client| async move {
+        loop {
+            let _ = write(&client, who).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let running =
+        run(link.client(), Election::new(who.into()), clock(Arc::default()), shutdown, start);
+    (down, tokio::spawn(running))
+}
+
+async fn until_held_by(fake: &Fake, who: Option<&str>) {
+    let waiting = async {
+        while fake.holder().as_deref() != who {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), waiting).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_leads_and_the_next_follows_when_the_lease_has_run_out() {
+    let fake = Arc::new(Fake::default());
+    let (first, second) = (Link::new(&fake), Link::new(&fake));
+    let (_down, one) = process(&first, "one");
+    until_held_by(&fake, Some("one")).await;
+    let (_down, _two) = process(&second, "two");
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(fake.holder().as_deref(), Some("one"));
+    one.abort();
+    until_held_by(&fake, Some("two")).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let spans = fake.spans();
+    let [(a, _, last), (b, first, _)] = spans.as_slice() else { panic!("{spans:?}") };
+    assert_eq!((a.as_str(), b.as_str()), ("one", "two"));
+    let pause = *first - *last;
+    // The lease was renewed at most a retry period and a little before the end.
+    assert!(pause > Duration::from_millis(12_500) && pause < Duration::from_secs(18), "{pause:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_told_to_end_hands_over_at_once() {
+    let fake = Arc::new(Fake::default());
+    let link = Link::new(&fake);
+    let (down, one) = process(&link, "one");
+    until_held_by(&fake, Some("one")).await;
+    let (_down, _two) = process(&link, "two");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    down.send_replace(true);
+    one.await.unwrap();
+    assert_eq!(fake.holder(), None);
+    let released = Instant::now();
+    until_held_by(&fake, Some("two")).await;
+    assert!(released.elapsed() < Duration::from_secs(3), "{:?}", released.elapsed());
+    let transitions =
+        fake.lease.lock().unwrap().as_ref().unwrap()["spec"]["leaseTransitions"].clone();
+    assert_eq!(transitions, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_cut_off_stops_before_another_starts() {
+    let fake = Arc::new(Fake::default());
+    let (first, second) = (Link::new(&fake), Link::new(&fake));
+    let (_down, _one) = process(&first, "one");
+    until_held_by(&fake, Some("one")).await;
+    let (_down, _two) = process(&second, "two");
+    for _ in 0..3 {
+        tokio::time::sleep(Duration::from_secs(7)).await;
+        first.cut.store(true, Relaxed);
+        until_held_by(&fake, Some("two")).await;
+        first.cut.store(false, Relaxed);
+        tokio::time::sleep(Duration::from_secs(7)).await;
+        second.cut.store(true, Relaxed);
+        until_held_by(&fake, Some("one")).await;
+        second.cut.store(false, Relaxed);
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let names: Vec<String> = fake.spans().into_iter().map(|(who, ..)| who).collect();
+    assert_eq!(names, ["one", "two", "one", "two", "one", "two", "one"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_was_stopped_writes_nothing_when_it_goes_on() {
+    let fake = Arc::new(Fake::default());
+    let ahead = Arc::new(Mutex::new(Duration::ZERO));
+    let tenure = Arc::new(Tenure::new(clock(ahead.clone())));
+    let client = guard(&Link::new(&fake).client(), tenure.clone());
+    let (term, maps) =
+        (Duration::from_secs(10), Api::<ConfigMap>::default_namespaced(client.clone()));
+    assert!(write(&client, "before").await.is_err());
+    tenure.hold(tenure.now(), term);
+    write(&client, "leading").await.unwrap();
+    // Stopped: nothing runs while the time goes on.
+    tokio::time::advance(term).await;
+    let error = write(&client, "late").await.unwrap_err();
+    assert!(error.to_string().contains("not written"), "{error}");
+    assert!(maps.get("x").await.is_ok_and(|map| map.metadata.name.is_none()));
+    // Asleep with the whole machine: only the wall clock knows.
+    tenure.hold(tenure.now(), term);
+    *ahead.lock().unwrap() += term;
+    assert!(write(&client, "asleep").await.is_err());
+    tenure.hold(tenure.now(), term);
+    write(&client, "again").await.unwrap();
+    tenure.end();
+    assert!(write(&client, "ended").await.is_err());
+    let written: Vec<String> = fake.spans().into_iter().map(|(who, ..)| who).collect();
+    assert_eq!(written, ["leading", "again"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_under_way_is_given_up_when_the_time_is_over_and_not_before() {
+    let link = Link::new(&Arc::default());
+    link.cut.store(true, Relaxed);
+    let tenure = Arc::new(Tenure::new(clock(Arc::default())));
+    let client = guard(&link.client(), tenure.clone());
+    let start = Instant::now();
+    tenure.hold(tenure.now(), Duration::from_secs(10));
+    let writing = tokio::spawn(async move { write(&client, "slow").await });
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    tenure.hold(tenure.now(), Duration::from_secs(10));
+    assert!(writing.await.unwrap().is_err());
+    assert_eq!(start.elapsed().as_secs(), 18);
+}
+
+#[test]
+fn times_must_leave_room_for_renewals() {
+    let good = Election::new("me".into());
+    assert_eq!(good.check(), Ok(()));
+    let seconds = Duration::from_secs;
+    for (lease, renew, retry, words) in [
+        (0, 0, 0, "leaseDuration must be greater than zero"),
+        (10, 10, 2, "leaseDuration must be greater than renewDeadline"),
+        (15, 10, 9, "renewDeadline must be greater than retryPeriod*JitterFactor"),
+        (15, 10, 0, "retryPeriod must be greater than zero"),
+    ] {
+        let (lease_duration, renew_deadline) = (seconds(lease), seconds(renew));
+        let retry_period = seconds(retry);
+        let times = Election { lease_duration, renew_deadline, retry_period, ..good.clone() };
+        assert_eq!(times.check(), Err(words));
+    }
+    assert!(Election::new(String::new()).check().is_err());
+}

@@ -1,0 +1,232 @@
+//! What the controllers are told before they start.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use time::OffsetDateTime;
+
+use crate::election::Election;
+use crate::publish::RootCa;
+use crate::sign::BuiltIn;
+
+/// Says what time it is.
+pub type Clock = Arc<dyn Fn() -> OffsetDateTime + Send + Sync>;
+
+/// What the controllers do, and with what.
+pub struct Options {
+    /// Says what time it is.
+    pub clock: Clock,
+    /// Whether to do what every cluster needs done once: garbage collection, namespaces, default
+    /// accounts, aggregated roles. A cluster with a kube-controller-manager has it done already.
+    pub housekeeping: bool,
+    /// Whether requests of nodes for serving certificates are approved if everything in them is true.
+    pub approve_kubelet_serving: bool,
+    /// Kubernetes' own signers. One that is not here does not sign.
+    pub built_in: Vec<BuiltIn>,
+    /// The longest that a certificate of Kubernetes' own signers lasts.
+    pub longest: Duration,
+    /// The file that describes signers of the user's own.
+    pub custom: Option<PathBuf>,
+    /// What clients verify the API server with, to be published; `None` publishes nothing.
+    pub root_ca: Option<Arc<RootCa>>,
+    /// How long a trust bundle that was replaced stays beside the new one.
+    pub ca_overlap: Duration,
+    /// How the process that works is chosen; `None` if there is only this one.
+    pub election: Option<Election>,
+    /// Which controllers run.
+    pub controllers: Selection,
+}
+
+impl Options {
+    /// Housekeeping, and nothing that needs files.
+    pub fn new(clock: Clock) -> Options {
+        Options {
+            clock,
+            housekeeping: true,
+            approve_kubelet_serving: false,
+            built_in: Vec::new(),
+            longest: Duration::from_secs(8760 * 60 * 60),
+            custom: None,
+            root_ca: None,
+            ca_overlap: Duration::from_secs(60 * 60),
+            election: None,
+            controllers: Selection::default(),
+        }
+    }
+}
+
+/// Something that can be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Controller {
+    /// Default service accounts.
+    Accounts,
+    /// Aggregated cluster roles.
+    Aggregation,
+    /// Namespaces that are being deleted.
+    Namespaces,
+    /// What has lost its owners.
+    Garbage,
+    /// Approves requests for certificates.
+    Approve,
+    /// Signs for Kubernetes' own signers.
+    Sign,
+    /// Removes old requests for certificates.
+    CleanRequests,
+    /// Removes old requests of pods for certificates.
+    CleanPodRequests,
+    /// Signs for the user's own signers.
+    CustomSigners,
+    /// Publishes the root CA as ConfigMaps.
+    RootCa,
+    /// Publishes the root CA as a trust bundle.
+    TrustBundle,
+}
+
+impl Controller {
+    const ALL: [Controller; 11] = [
+        Controller::Accounts,
+        Controller::Aggregation,
+        Controller::Namespaces,
+        Controller::Garbage,
+        Controller::Approve,
+        Controller::Sign,
+        Controller::CleanRequests,
+        Controller::CleanPodRequests,
+        Controller::CustomSigners,
+        Controller::RootCa,
+        Controller::TrustBundle,
+    ];
+
+    /// What it is called, as in kube-controller-manager if that has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Controller::Accounts => "serviceaccount-controller",
+            Controller::Aggregation => "clusterrole-aggregation-controller",
+            Controller::Namespaces => "namespace-controller",
+            Controller::Garbage => "garbage-collector-controller",
+            Controller::Approve => "certificatesigningrequest-approving-controller",
+            Controller::Sign => "certificatesigningrequest-signing-controller",
+            Controller::CleanRequests => "certificatesigningrequest-cleaner-controller",
+            Controller::CleanPodRequests => "podcertificaterequest-cleaner-controller",
+            Controller::CustomSigners => "custom-signer-controller",
+            Controller::RootCa => "root-ca-certificate-publisher-controller",
+            Controller::TrustBundle => {
+                "kube-apiserver-serving-clustertrustbundle-publisher-controller"
+            }
+        }
+    }
+
+    /// The older name, which kube-controller-manager takes as well.
+    fn alias(self) -> Option<&'static str> {
+        match self {
+            Controller::Accounts => Some("serviceaccount"),
+            Controller::Aggregation => Some("clusterrole-aggregation"),
+            Controller::Namespaces => Some("namespace"),
+            Controller::Garbage => Some("garbagecollector"),
+            Controller::Approve => Some("csrapproving"),
+            Controller::Sign => Some("csrsigning"),
+            Controller::CleanRequests => Some("csrcleaner"),
+            Controller::RootCa => Some("root-ca-cert-publisher"),
+            Controller::CleanPodRequests | Controller::CustomSigners | Controller::TrustBundle => {
+                None
+            }
+        }
+    }
+
+    fn named(name: &str) -> Option<Controller> {
+        let mut all = Controller::ALL.into_iter();
+        all.find(|controller| controller.name() == name || controller.alias() == Some(name))
+    }
+}
+
+/// Which controllers run, as `--controllers` says: `*` for all, `name` and `-name` for one. What is
+/// said of one by its name counts more than `*`, and what is said first more than what comes later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    all: bool,
+    named: Vec<(Controller, bool)>,
+}
+
+impl Selection {
+    /// Whether a controller runs.
+    pub fn has(&self, controller: Controller) -> bool {
+        let named = self.named.iter().find(|(name, _)| *name == controller);
+        named.map_or(self.all, |(_, on)| *on)
+    }
+
+    /// The same without a controller, whatever was said of it.
+    pub fn without(mut self, controller: Controller) -> Selection {
+        self.named.insert(0, (controller, false));
+        self
+    }
+}
+
+impl Default for Selection {
+    fn default() -> Selection {
+        Selection { all: true, named: Vec::new() }
+    }
+}
+
+impl FromStr for Selection {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Selection, String> {
+        let mut selection = Selection { all: false, named: Vec::new() };
+        for item in text.split(',').map(str::trim) {
+            if item == "*" {
+                selection.all = true;
+                continue;
+            }
+            let (name, on) = item.strip_prefix('-').map_or((item, true), |name| (name, false));
+            let found = Controller::named(name)
+                .ok_or_else(|| format!("\"{name}\" is not in the list of known controllers"))?;
+            selection.named.push((found, on));
+        }
+        Ok(selection)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controllers_are_chosen_as_kube_controller_manager_does() {
+        let table: [(&str, &[Controller], &[Controller]); 7] = [
+            ("*", &Controller::ALL, &[]),
+            ("*,-csrsigning", &[Controller::Approve], &[Controller::Sign]),
+            ("-csrsigning,*", &[Controller::Approve], &[Controller::Sign]),
+            ("csrsigning", &[Controller::Sign], &[Controller::Approve, Controller::Garbage]),
+            (
+                "certificatesigningrequest-signing-controller, namespace",
+                &[Controller::Sign, Controller::Namespaces],
+                &[Controller::Approve],
+            ),
+            ("namespace,-namespace", &[Controller::Namespaces], &[Controller::Sign]),
+            ("-namespace", &[], &Controller::ALL),
+        ];
+        for (text, on, off) in table {
+            let selection: Selection = text.parse().unwrap();
+            on.iter().for_each(|c| assert!(selection.has(*c), "{text}: {c:?}"));
+            off.iter().for_each(|c| assert!(!selection.has(*c), "{text}: {c:?}"));
+        }
+        for (text, wrong) in
+            [("", ""), ("*,deployment", "deployment"), ("*,-x", "x"), ("--a", "-a")]
+        {
+            let error = format!("\"{wrong}\" is not in the list of known controllers");
+            assert_eq!(text.parse::<Selection>(), Err(error));
+        }
+    }
+
+    #[test]
+    fn names_are_told_apart() {
+        let mut names: Vec<&str> = Controller::ALL.iter().map(|c| c.name()).collect();
+        names.extend(Controller::ALL.iter().filter_map(|c| c.alias()));
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}

@@ -1,0 +1,284 @@
+//! What clients verify the API server with, as its file changes, and what is published of it.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use aws_lc_rs::digest::{SHA256, digest};
+use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
+use tokio::sync::{Notify, watch};
+use windlass_pki::limits::{MAX_PEM_BYTES, MAX_TRUST_BUNDLE_BYTES};
+use windlass_pki::{ForeignCertificate, parse_trust_anchors, pem};
+
+/// The signer whose trust bundle this is.
+pub const SIGNER: &str = "kubernetes.io/kube-apiserver-serving";
+
+/// How often the file is looked at even if nobody said that it changed.
+const LOOK: Duration = Duration::from_secs(10);
+/// As [`LOOK`], where files cannot be watched.
+const LOOK_CLOSELY: Duration = Duration::from_secs(1);
+/// Writers write in pieces: wait until they are done.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// The CAs of the API server: those of a file, never worse than they last were, or given once.
+pub struct RootCa {
+    file: Option<PathBuf>,
+    current: watch::Sender<Arc<Published>>,
+    problem: Mutex<Option<String>>,
+}
+
+/// What is published.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Published {
+    /// The text of the ConfigMaps, as it came.
+    pub text: String,
+    /// The trust bundle; `None` if no certificate of the text may be in one.
+    pub bundle: Option<Bundle>,
+}
+
+/// A trust bundle.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Bundle {
+    /// Its name, which depends on the text.
+    pub name: String,
+    /// The certificates.
+    pub text: String,
+}
+
+impl RootCa {
+    /// The CAs of a file, which must be good. [`RootCa::watch`] follows it.
+    pub fn file(path: PathBuf) -> Result<Arc<RootCa>> {
+        let current = watch::Sender::new(Arc::new(load(&path)?));
+        Ok(Arc::new(RootCa { file: Some(path), current, problem: Mutex::new(None) }))
+    }
+
+    /// CAs that do not change.
+    pub fn fixed(pem: &[u8]) -> Result<Arc<RootCa>> {
+        let current = watch::Sender::new(Arc::new(Published::of(pem)?));
+        Ok(Arc::new(RootCa { file: None, current, problem: Mutex::new(None) }))
+    }
+
+    /// What is to be published.
+    pub fn current(&self) -> Arc<Published> {
+        self.current.borrow().clone()
+    }
+
+    /// Tells of every change.
+    pub fn changes(&self) -> watch::Receiver<Arc<Published>> {
+        self.current.subscribe()
+    }
+
+    /// Why the file as it is now is not used.
+    pub fn problem(&self) -> Option<String> {
+        self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reads the file once and uses it if it is good. Reads from disk: not for async code.
+    pub fn reload(&self) {
+        let Some(path) = &self.file else { return };
+        let mut problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
+        match load(path) {
+            Ok(read) => {
+                *problem = None;
+                let changed = self.current.send_if_modified(|current| {
+                    let differs = **current != read;
+                    if differs {
+                        *current = Arc::new(read);
+                    }
+                    differs
+                });
+                if changed {
+                    tracing::info!(file = %path.display(), "the root CAs changed; publishing them");
+                }
+            }
+            Err(error) => {
+                let error = format!("{error:#}");
+                if problem.as_ref() != Some(&error) {
+                    tracing::error!(error, "the root CAs cannot be used; the last good ones stay");
+                    *problem = Some(error);
+                }
+            }
+        }
+    }
+
+    /// Follows the file; does not end.
+    pub async fn watch(self: Arc<Self>) {
+        let Some(path) = self.file.clone() else { return std::future::pending().await };
+        let touched = Arc::new(Notify::new());
+        let watcher = watcher(&path, touched.clone());
+        let pause = if watcher.is_some() { LOOK } else { LOOK_CLOSELY };
+        loop {
+            let source = self.clone();
+            // A panic in there is caught by the runtime, and the next round tries again.
+            let _ = tokio::task::spawn_blocking(move || source.reload()).await;
+            if tokio::time::timeout(pause, touched.notified()).await.is_ok() {
+                tokio::time::sleep(SETTLE).await;
+            }
+        }
+    }
+}
+
+/// Watches the folder, not the file: a mounted secret is replaced by swapping a link, which the old
+/// file never hears of.
+fn watcher(path: &Path, touched: Arc<Notify>) -> Option<RecommendedWatcher> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        // Reading the file is an event as well, and would bring the next.
+        if !event.is_ok_and(|event| event.kind.is_access()) {
+            touched.notify_one();
+        }
+    });
+    let watcher = watcher.and_then(|mut watcher| {
+        watcher.watch(folder.unwrap_or(Path::new(".")), RecursiveMode::NonRecursive)?;
+        Ok(watcher)
+    });
+    watcher
+        .inspect_err(|error| tracing::warn!(%error, "the root CAs are looked at now and then only"))
+        .ok()
+}
+
+fn load(path: &Path) -> Result<Published> {
+    let read = || {
+        let mut pem = Vec::new();
+        let limit = u64::try_from(MAX_PEM_BYTES)?.saturating_add(1);
+        File::open(path)?.take(limit).read_to_end(&mut pem)?;
+        Published::of(&pem)
+    };
+    read().with_context(|| path.display().to_string())
+}
+
+impl Published {
+    /// What is published of a PEM text. Anything but certificates in it is an error.
+    pub fn of(pem: &[u8]) -> Result<Published> {
+        let certificates = pem::certificates(pem)?;
+        let text = std::str::from_utf8(pem).context("not UTF-8")?.to_owned();
+        let mut anchors: Vec<ForeignCertificate> = Vec::new();
+        for der in &certificates {
+            let certificate = ForeignCertificate::from_der(der)?;
+            let known = anchors.iter().any(|anchor| anchor.der() == certificate.der());
+            if certificate.is_authority() && !known {
+                anchors.push(certificate);
+            }
+        }
+        let bundle = match parse_trust_anchors(&text, MAX_TRUST_BUNDLE_BYTES) {
+            // As it is, so that it has the name kube-controller-manager would give it.
+            Ok(_) => Some(Bundle::new(text.clone())),
+            Err(_) if anchors.is_empty() => None,
+            Err(_) => {
+                let text = pem::encode_certificates(anchors.iter().map(ForeignCertificate::der));
+                ensure!(text.len() <= MAX_TRUST_BUNDLE_BYTES, "too long for a trust bundle");
+                Some(Bundle::new(text))
+            }
+        };
+        Ok(Published { text, bundle })
+    }
+}
+
+impl Bundle {
+    fn new(text: String) -> Bundle {
+        Bundle { name: name(&text), text }
+    }
+}
+
+/// What the bundle with this text is called.
+fn name(text: &str) -> String {
+    let hash = digest(&SHA256, text.as_bytes());
+    let hex: String = hash.as_ref().iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    format!("{}:{hex}", SIGNER.replace('/', ":"))
+}
+
+#[cfg(test)]
+mod tests {
+    use time::{Duration, OffsetDateTime};
+    use windlass_pki::{
+        Authority, Leaf, PrivateKey, Purpose, Serial, Subject, SystemRandom, Validity, issue,
+    };
+
+    use super::*;
+
+    fn validity() -> Validity {
+        Validity::lasting(OffsetDateTime::now_utc(), Duration::days(1)).unwrap()
+    }
+
+    fn serial() -> Serial {
+        Serial::random(&SystemRandom::new()).unwrap()
+    }
+
+    fn authority() -> Authority {
+        let (subject, key) = (Subject::new("ca", &[]).unwrap(), PrivateKey::generate().unwrap());
+        Authority::self_signed(&subject, validity(), key, serial()).unwrap()
+    }
+
+    fn leaf(authority: &Authority) -> String {
+        let key = PrivateKey::generate().unwrap();
+        let leaf = Leaf {
+            subject: Subject::new("leaf", &[]).unwrap(),
+            alt_names: Vec::new(),
+            purposes: vec![Purpose::ServerAuth],
+            validity: validity(),
+            public_key: key.public_key(),
+            serial: serial(),
+        };
+        pem::encode_certificates([issue(authority, &leaf).unwrap().as_slice()])
+    }
+
+    #[test]
+    fn a_bundle_is_named_as_kubernetes_does() {
+        let text = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        assert_eq!(name(text), "kubernetes.io:kube-apiserver-serving:7cc358aa45100f42d57b76e9");
+    }
+
+    #[test]
+    fn a_bundle_has_each_authority_once_and_nothing_else() {
+        let (one, two) = (authority(), authority());
+        let leaf = leaf(&one);
+        let (one, two) = (one.certificate().to_pem(), two.certificate().to_pem());
+        for (text, bundle) in [
+            (one.clone(), Some(one.clone())),
+            (format!("{one}{two}"), Some(format!("{one}{two}"))),
+            (format!("{one}{two}{one}"), Some(format!("{one}{two}"))),
+            (format!("{leaf}{two}"), Some(two.clone())),
+            (leaf.clone(), None),
+        ] {
+            let published = Published::of(text.as_bytes()).unwrap();
+            assert_eq!(published.text, text);
+            let found = published.bundle.as_ref().map(|bundle| bundle.text.clone());
+            assert_eq!(found, bundle);
+            if let Some(bundle) = found {
+                assert!(parse_trust_anchors(&bundle, MAX_TRUST_BUNDLE_BYTES).is_ok());
+            }
+        }
+        for bad in ["", "text", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+            assert!(Published::of(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_became_bad_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ca.crt");
+        let (one, two) = (authority().certificate().to_pem(), authority().certificate().to_pem());
+        std::fs::write(&path, &one).unwrap();
+        let source = RootCa::file(path.clone()).unwrap();
+        let changes = source.changes();
+        for (contents, current, problem) in [
+            (one.as_str(), &one, false),
+            ("", &one, true),
+            (&two[..two.len() / 2], &one, true),
+            (&two, &two, false),
+        ] {
+            std::fs::write(&path, contents).unwrap();
+            source.reload();
+            assert_eq!(source.current().text, *current);
+            assert_eq!(source.problem().is_some(), problem);
+        }
+        std::fs::remove_file(&path).unwrap();
+        source.reload();
+        assert_eq!(source.current().text, two);
+        assert!(changes.has_changed().unwrap());
+        assert!(RootCa::file(path).is_err());
+    }
+}

@@ -1,0 +1,103 @@
+//! Loops for kinds that not every API server has: they wait until it does.
+
+use std::future::Future;
+use std::time::Duration;
+
+use kube::Client;
+use kube::core::ApiResource;
+use tokio::task::JoinSet;
+
+/// A kind of `certificates.k8s.io`.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// Its plural.
+    pub plural: &'static str,
+    /// Its name.
+    pub kind: &'static str,
+}
+
+/// Bundles of trust anchors.
+pub const TRUST_BUNDLES: Wanted =
+    Wanted { plural: "clustertrustbundles", kind: "ClusterTrustBundle" };
+
+/// Pods' requests for certificates.
+pub const POD_REQUESTS: Wanted =
+    Wanted { plural: "podcertificaterequests", kind: "PodCertificateRequest" };
+
+const GROUP: &str = "certificates.k8s.io";
+/// The best first.
+const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
+/// How often to look whether something has changed.
+const LOOK: Duration = Duration::from_secs(60);
+/// How soon to look again if the server does not say.
+const AFTER_FAILURE: Duration = Duration::from_secs(2);
+
+/// Runs what `start` makes of a kind, in the best version that the server has, while it has it.
+/// Does not end.
+pub async fn while_served<F, L>(client: Client, wanted: Wanted, controller: &'static str, start: F)
+where
+    F: Fn(ApiResource) -> L,
+    L: Future<Output = ()> + Send + 'static,
+{
+    let mut running: Option<ApiResource> = None;
+    let mut work = JoinSet::new();
+    let mut told = false;
+    loop {
+        let pause = match find(&client, wanted).await {
+            Ok(found) => {
+                if found.is_none() && !told {
+                    tracing::info!(
+                        controller,
+                        kind = wanted.kind,
+                        "the server does not serve this kind; waiting for it"
+                    );
+                    told = true;
+                }
+                if found != running {
+                    work.shutdown().await;
+                    if let Some(resource) = &found {
+                        tracing::debug!(controller, version = resource.api_version, "using");
+                        work.spawn(start(resource.clone()));
+                        told = false;
+                    }
+                    running = found;
+                }
+                LOOK
+            }
+            Err(error) => {
+                tracing::debug!(controller, %error, "cannot find out what the server serves");
+                AFTER_FAILURE
+            }
+        };
+        // Work does not end unless it panics; whoever watches over this one starts it again.
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            Some(ended) = work.join_next() => {
+                tracing::error!(controller, ?ended, "a controller broke down");
+                return;
+            }
+        }
+    }
+}
+
+/// The kind in the best version that the server has.
+async fn find(client: &Client, wanted: Wanted) -> Result<Option<ApiResource>, kube::Error> {
+    for version in VERSIONS {
+        let api_version = format!("{GROUP}/{version}");
+        let list = match client.list_api_group_resources(&api_version).await {
+            Ok(list) => list,
+            Err(kube::Error::Api(status)) if status.is_not_found() => continue,
+            Err(error) => return Err(error),
+        };
+        if list.resources.iter().any(|resource| resource.name == wanted.plural) {
+            return Ok(Some(ApiResource {
+                group: GROUP.into(),
+                version: version.into(),
+                api_version,
+                kind: wanted.kind.into(),
+                plural: wanted.plural.into(),
+            }));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,275 @@
+//! Flags of `windlass controllers`, called as kube-controller-manager's.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use windlass_controllers::Selection;
+use windlass_controllers::sign::{Signer, SignerFiles};
+
+use super::{FeatureGate, values};
+
+/// Flags of `windlass controllers`.
+#[derive(Debug, Args)]
+pub struct ControllersArgs {
+    /// The API server to work for, and who to be there.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: PathBuf,
+    #[command(flatten)]
+    pub issuing: IssuingArgs,
+    #[command(flatten)]
+    pub signing: SigningArgs,
+    /// CAs that clients verify the API server with (PEM), published in every namespace. Read again
+    /// when it changes [default: that of the kubeconfig if the server is Windlass, else none].
+    #[arg(long, value_name = "FILE")]
+    pub root_ca_file: Option<PathBuf>,
+    /// Controllers to run: * for all, NAME for one, -NAME for all but one.
+    #[arg(long, value_name = "LIST", default_value = "*", allow_hyphen_values = true)]
+    pub controllers: Selection,
+    /// Features to turn on or off: ClusterTrustBundle, PodCertificateRequest.
+    #[arg(long, value_name = "NAME=BOOL", value_delimiter = ',')]
+    pub feature_gates: Vec<FeatureGate>,
+    /// Loopback address and port to serve /metrics and /healthz on, without TLS.
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = values::loopback)]
+    pub metrics_listen: Option<SocketAddr>,
+    #[command(flatten)]
+    pub election: ElectionArgs,
+}
+
+/// What `controllers` and `up` have in common.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Certificates")]
+pub struct IssuingArgs {
+    /// File that describes signers of your own (YAML).
+    #[arg(long, value_name = "FILE")]
+    pub signers: Option<PathBuf>,
+    /// Approve requests of nodes for serving certificates in which everything is true.
+    #[arg(long)]
+    pub approve_kubelet_serving: bool,
+    /// The longest that a certificate of Kubernetes' own signers lasts; requests can ask for less.
+    #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = values::duration)]
+    pub cluster_signing_duration: Duration,
+    /// How long a trust bundle that was replaced stays beside the new one.
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = values::duration)]
+    pub ca_overlap: Duration,
+}
+
+/// How one of several processes is chosen to work.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Leader election")]
+pub struct ElectionArgs {
+    /// Work only while holding a lease, so that several processes can stand by.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub leader_elect: bool,
+    /// How long others wait after the last renewal that they saw.
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = values::duration)]
+    pub leader_elect_lease_duration: Duration,
+    /// How long the leader works after its last renewal.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = values::duration)]
+    pub leader_elect_renew_deadline: Duration,
+    /// How long to wait between attempts.
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = values::duration)]
+    pub leader_elect_retry_period: Duration,
+    /// The lease's name.
+    #[arg(long, value_name = "NAME", default_value = "windlass-controllers")]
+    #[arg(value_parser = values::object_name)]
+    pub leader_elect_resource_name: String,
+    /// The lease's namespace.
+    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
+    #[arg(value_parser = values::object_name)]
+    pub leader_elect_resource_namespace: String,
+}
+
+/// The CAs of Kubernetes' own signers.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Signing")]
+pub struct SigningArgs {
+    /// CA certificate of all signers of Kubernetes' own (PEM). Read again when it changes, as all of these.
+    #[arg(long, value_name = "FILE")]
+    pub cluster_signing_cert_file: Option<PathBuf>,
+    /// Private key of --cluster-signing-cert-file (PEM).
+    #[arg(long, value_name = "FILE")]
+    pub cluster_signing_key_file: Option<PathBuf>,
+    /// CA certificate of kubernetes.io/kubelet-serving.
+    #[arg(long, value_name = "FILE")]
+    pub cluster_signing_kubelet_serving_cert_file: Option<PathBuf>,
+    /// Private key of that certificate.
+    #[arg(long, value_name = "FILE")]
+    pub cluster_signing_kubelet_serving_key_file: Option<PathBuf>,
+    /// CA certificate of kubernetes.io/kube-apiserver-client-kubelet.
+    #[arg(long, value_name = "FILE")]
+    pub cluster_signing_kubelet_client_cert_file: Option<PathBuf>,
+    /// Private key of that certificate.
+    #[arg(long, value_name = "FILE")]
+    pub cluster_signing_kubelet_client_key_file: Option<PathBuf>,
+    /// CA certificate of kubernetes.io/kube-apiserver-client.
+    #[arg(long, value_name = "FILE")]
+    pub cluster_signing_kube_apiserver_client_cert_file: Option<PathBuf>,
+    /// Private key of that certificate.
+    #[arg(long, value_name = "FILE")]
+    pub cluster_signing_kube_apiserver_client_key_file: Option<PathBuf>,
+    /// CA certificate of kubernetes.io/legacy-unknown.
+    #[arg(long, value_name = "FILE")]
+    pub cluster_signing_legacy_unknown_cert_file: Option<PathBuf>,
+    /// Private key of that certificate.
+    #[arg(long, value_name = "FILE")]
+    pub cluster_signing_legacy_unknown_key_file: Option<PathBuf>,
+}
+
+impl SigningArgs {
+    /// Which signers have a CA, by kube-controller-manager's rules.
+    pub fn files(&self) -> Result<Vec<SignerFiles>, String> {
+        let specific = self.specific();
+        if specific.iter().all(|(_, _, certificate, key)| certificate.is_none() && key.is_none()) {
+            return Ok(self.shared());
+        }
+        if self.cluster_signing_cert_file.is_some() || self.cluster_signing_key_file.is_some() {
+            return Err("cannot specify --cluster-signing-{cert,key}-file and other \
+                        --cluster-signing-*-file flags at the same time"
+                .into());
+        }
+        let mut files = Vec::new();
+        for (signer, flag, certificate, key) in specific {
+            match (certificate, key) {
+                (Some(certificate), Some(key)) => files.push(SignerFiles {
+                    signer,
+                    certificate: certificate.clone(),
+                    key: key.clone(),
+                }),
+                (None, None) => tracing::info!(
+                    signer = signer.name(),
+                    "no CA: nothing is signed for this signer"
+                ),
+                (None, Some(_)) => {
+                    return Err(format!("--{flag}: cannot specify key without cert"));
+                }
+                (Some(_), None) => {
+                    return Err(format!("--{flag}: cannot specify cert without key"));
+                }
+            }
+        }
+        Ok(files)
+    }
+
+    /// The one CA for all of them, if there is one. Half of it is none, which is no error.
+    fn shared(&self) -> Vec<SignerFiles> {
+        let (Some(certificate), Some(key)) =
+            (&self.cluster_signing_cert_file, &self.cluster_signing_key_file)
+        else {
+            tracing::info!("no CA for signers of Kubernetes' own: nothing is signed for them");
+            return Vec::new();
+        };
+        let of =
+            |signer| SignerFiles { signer, certificate: certificate.clone(), key: key.clone() };
+        Signer::ALL.map(of).to_vec()
+    }
+
+    fn specific(&self) -> [(Signer, &'static str, &Option<PathBuf>, &Option<PathBuf>); 4] {
+        [
+            (
+                Signer::KubeletServing,
+                "cluster-signing-kubelet-serving",
+                &self.cluster_signing_kubelet_serving_cert_file,
+                &self.cluster_signing_kubelet_serving_key_file,
+            ),
+            (
+                Signer::KubeletClient,
+                "cluster-signing-kubelet-client",
+                &self.cluster_signing_kubelet_client_cert_file,
+                &self.cluster_signing_kubelet_client_key_file,
+            ),
+            (
+                Signer::Client,
+                "cluster-signing-kube-apiserver-client",
+                &self.cluster_signing_kube_apiserver_client_cert_file,
+                &self.cluster_signing_kube_apiserver_client_key_file,
+            ),
+            (
+                Signer::LegacyUnknown,
+                "cluster-signing-legacy-unknown",
+                &self.cluster_signing_legacy_unknown_cert_file,
+                &self.cluster_signing_legacy_unknown_key_file,
+            ),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use crate::cli::{Cli, Command};
+
+    use super::*;
+
+    fn parse(flags: &str) -> Result<ControllersArgs, clap::Error> {
+        let line = format!("windlass controllers --kubeconfig k {flags}");
+        match Cli::try_parse_from(line.split_whitespace())?.command {
+            Command::Controllers(arguments) => Ok(*arguments),
+            _ => panic!(),
+        }
+    }
+
+    #[test]
+    fn signers_have_one_ca_or_each_its_own() {
+        const SERVING: &str = "--cluster-signing-kubelet-serving-";
+        const SHARED: &str = "--cluster-signing-cert-file c --cluster-signing-key-file k";
+        let specific = format!("{SERVING}cert-file sc {SERVING}key-file sk");
+        let together = "cannot specify --cluster-signing-{cert,key}-file and other \
+                        --cluster-signing-*-file flags at the same time";
+        let flag = "--cluster-signing-kubelet-serving";
+        let all = Signer::ALL.as_slice();
+        for (flags, wanted) in [
+            (String::new(), Ok([].as_slice())),
+            ("--cluster-signing-cert-file c".into(), Ok([].as_slice())),
+            ("--cluster-signing-key-file k".into(), Ok([].as_slice())),
+            (SHARED.into(), Ok(all)),
+            (specific.clone(), Ok([Signer::KubeletServing].as_slice())),
+            (format!("{SHARED} {specific}"), Err(together.to_owned())),
+            (format!("--cluster-signing-cert-file c {specific}"), Err(together.to_owned())),
+            (
+                format!("{SERVING}cert-file c"),
+                Err(format!("{flag}: cannot specify cert without key")),
+            ),
+            (
+                format!("{SERVING}key-file k"),
+                Err(format!("{flag}: cannot specify key without cert")),
+            ),
+        ] {
+            let found = parse(&flags).unwrap().signing.files();
+            let found = found.map(|files| files.iter().map(|f| f.signer).collect::<Vec<_>>());
+            assert_eq!(found, wanted.map(<[_]>::to_vec), "{flags}");
+        }
+        let found = parse(&specific).unwrap().signing.files().unwrap();
+        assert_eq!(
+            (found[0].certificate.to_str(), found[0].key.to_str()),
+            (Some("sc"), Some("sk"))
+        );
+    }
+
+    #[test]
+    fn flags_are_read_as_kube_controller_manager_reads_them() {
+        let defaults = parse("").unwrap();
+        assert!(defaults.election.leader_elect && !defaults.issuing.approve_kubelet_serving);
+        assert_eq!(defaults.election.leader_elect_lease_duration, Duration::from_secs(15));
+        assert_eq!(defaults.issuing.cluster_signing_duration, Duration::from_secs(8760 * 3600));
+        assert_eq!(defaults.issuing.ca_overlap, Duration::from_secs(3600));
+        for (flags, elect) in [("--leader-elect", true), ("--leader-elect=false", false)] {
+            assert_eq!(parse(flags).unwrap().election.leader_elect, elect, "{flags}");
+        }
+        for flags in ["--controllers=*,-csrsigning", "--controllers -csrsigning,*"] {
+            assert!(parse(flags).is_ok(), "{flags}");
+        }
+        for flags in [
+            "--controllers=deployment",
+            "--leader-elect=perhaps",
+            "--leader-elect-resource-name A_B",
+            "--metrics-listen 0.0.0.0:10257",
+            "--ca-overlap soon",
+        ] {
+            assert!(parse(flags).is_err(), "{flags}");
+        }
+    }
+}

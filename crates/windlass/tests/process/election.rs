@@ -1,0 +1,158 @@
+//! Several `windlass controllers` on one server: one works, another takes over, never two at once.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use hyper::Method;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::http::Http;
+use crate::server::{PATIENCE, Place, Windlass, wait};
+
+const LEASE: &str =
+    "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windlass-controllers";
+
+/// The lease's times, shorter than usual; so long may no other hold it after its last renewal.
+const DURATION: Duration = Duration::from_secs(3);
+
+/// A process of controllers; killed when dropped.
+struct Controllers {
+    child: Child,
+}
+
+impl Controllers {
+    fn start(place: &Path, kubeconfig: &Path, number: usize) -> Controllers {
+        let log = File::create(place.join(format!("controllers-{number}.log"))).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_windlass"))
+            .args(["controllers", "--kubeconfig"])
+            .arg(kubeconfig)
+            .args(["--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s"])
+            .args(["--leader-elect-retry-period=250ms"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        Controllers { child }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).unwrap();
+        kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+    }
+}
+
+impl Drop for Controllers {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `windlass server` on a fresh place.
+fn server() -> Windlass {
+    let place = Place::new();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    command
+        .args(["server", "--listen", "127.0.0.1:0", "--data-dir"])
+        .arg(place.data())
+        .arg("--token-auth-file")
+        .arg(place.path().join("tokens.csv"))
+        .stdin(Stdio::null());
+    place.launch(command).unwrap_or_else(|place| panic!("not ready; log:\n{}", place.log()))
+}
+
+/// Who holds the lease, and how often it changed hands.
+async fn holder(http: &Http) -> (Option<String>, i64) {
+    let (_, lease) = http.ask(Method::GET, LEASE, Value::Null).await;
+    let holder = lease["spec"]["holderIdentity"].as_str().map(str::to_owned);
+    (holder, lease["spec"]["leaseTransitions"].as_i64().unwrap_or_default())
+}
+
+/// Waits for a holder other than `before`.
+async fn next_holder(http: &Http, before: Option<&str>) -> String {
+    let start = Instant::now();
+    loop {
+        let (found, _) = holder(http).await;
+        if let Some(found) = found
+            && Some(found.as_str()) != before
+        {
+            return found;
+        }
+        assert!(start.elapsed() < PATIENCE, "the lease stays with {before:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Makes a namespace and waits for what the leader puts into it.
+async fn is_worked_on(http: &Http, name: &str) {
+    let namespace = json!({"metadata": {"name": name}});
+    assert_eq!(http.ask(Method::POST, "/api/v1/namespaces", namespace).await.0, 201);
+    let start = Instant::now();
+    for path in ["serviceaccounts/default", "configmaps/kube-root-ca.crt"] {
+        let path = format!("/api/v1/namespaces/{name}/{path}");
+        while http.ask(Method::GET, &path, Value::Null).await.0 != 200 {
+            assert!(start.elapsed() < PATIENCE, "nobody makes {path}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_takes_over_when_the_leader_is_killed_or_stopped() {
+    let server = server();
+    let (http, kubeconfig) = (server.http(), server.kubeconfig());
+    let start = |number| Controllers::start(server.place().path(), &kubeconfig, number);
+    let mut leader = start(0);
+    let mut name = next_holder(&http, None).await;
+    is_worked_on(&http, "n0").await;
+    let mut follower = start(1);
+    for round in 1..=6 {
+        let (_, before) = holder(&http).await;
+        let stopped = round % 2 == 0;
+        let signal = if stopped { Signal::STOP } else { Signal::KILL };
+        leader.signal(signal);
+        let at = Instant::now();
+        let next = next_holder(&http, Some(&name)).await;
+        // Its last renewal was a retry period and a little before at most.
+        assert!(at.elapsed() > DURATION - Duration::from_millis(1200), "{:?}", at.elapsed());
+        is_worked_on(&http, &format!("n{round}")).await;
+        let fresh = if stopped {
+            // It goes on, finds that its time is over, and stands by.
+            leader.signal(Signal::CONT);
+            leader
+        } else {
+            start(round + 1)
+        };
+        assert_eq!(holder(&http).await, (Some(next.clone()), before + 1), "round {round}");
+        (leader, follower, name) = (follower, fresh, next);
+    }
+    // Told to end, the leader hands over without anybody having to wait.
+    leader.signal(Signal::TERM);
+    assert!(wait(&mut leader.child, PATIENCE).is_some_and(|status| status.success()));
+    next_holder(&http, Some(&name)).await;
+    is_worked_on(&http, "last").await;
+    drop(follower);
+}
+
+#[test]
+fn mistakes_in_flags_are_told_before_anything_is_asked() {
+    for (flags, words) in [
+        (vec!["--cluster-signing-legacy-unknown-cert-file=c"], "cannot specify cert without key"),
+        (
+            vec!["--leader-elect-renew-deadline=15s"],
+            "leaseDuration must be greater than renewDeadline",
+        ),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_windlass"))
+            .args(["controllers", "--kubeconfig", "/nowhere"])
+            .args(flags)
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains(words), "{said}");
+    }
+}
