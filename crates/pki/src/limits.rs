@@ -20,8 +20,12 @@ pub const MAX_PRIVATE_KEY_BYTES: usize = 16 << 10;
 /// DER of one public key, by the same reasoning.
 pub const MAX_PUBLIC_KEY_BYTES: usize = 8 << 10;
 
-/// Smallest RSA key that may sign or be certified: NIST SP 800-131A, and Go's TLS since 1.24.
+/// Smallest RSA key that may sign: NIST SP 800-131A, and Go's TLS since 1.24.
 pub const MIN_RSA_BITS: usize = 2048;
+
+/// Smallest RSA key of others that may be certified, as in Kubernetes. Below [`MIN_RSA_BITS`] with a
+/// warning.
+pub const MIN_CERTIFIED_RSA_BITS: usize = 1024;
 
 /// Largest RSA key: the cost of one signature grows with the cube of this.
 pub const MAX_RSA_BITS: usize = 8192;

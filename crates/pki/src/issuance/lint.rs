@@ -5,7 +5,7 @@
 //!
 //! | not issued | why |
 //! |---|---|
-//! | RSA below 2048 bits | factored in practice at 829 bits, forbidden by NIST SP 800-131A since 2013; no Go client since 1.24 speaks TLS with it |
+//! | RSA below 1024 bits | Kubernetes does not verify such a request either; 829 bits have been factored |
 //! | RSA above 8192 bits | one signature costs as much as hundreds of usual ones, for whoever verifies it |
 //! | ECDSA on P-224 | forbidden in TLS 1.3 and unknown to rustls and to browsers; its requests cannot be verified here |
 //! | DSA, and algorithms that are not known | Kubernetes cannot verify such a request either |
@@ -19,7 +19,7 @@ use super::Issuance;
 use crate::certificate::{
     AUTHORITY_KEY_IDENTIFIER, BASIC_CONSTRAINTS, EXTENDED_KEY_USAGE, KEY_USAGE, SUBJECT_ALT_NAME,
 };
-use crate::limits::{MAX_DNS_NAME_BYTES, MAX_RSA_BITS, MIN_RSA_BITS};
+use crate::limits::{MAX_DNS_NAME_BYTES, MAX_RSA_BITS, MIN_CERTIFIED_RSA_BITS, MIN_RSA_BITS};
 use crate::syntax::Fields;
 use crate::{
     AltNames, Authority, EllipticCurve, Error, KeyAlgorithm, KeyUsageSet, SubjectKey, Validity,
@@ -69,6 +69,9 @@ pub enum Warning {
     /// The usage is one of authorities, which it is not.
     #[error("it may sign certificates, but is no authority")]
     SignsCertificates,
+    /// NIST SP 800-131A forbids it since 2013, and Go's TLS refuses it since 1.24.
+    #[error("an RSA key of {0} bits is too short to be safe")]
+    ShortKey(usize),
     /// Until the authority is good too, nobody accepts it.
     #[error("it begins before its authority")]
     BeginsEarly,
@@ -122,8 +125,8 @@ const CHECKS: [(Lint, Check); 8] = [
 /// Whether a key is worth a certificate.
 pub(super) fn check_key(key: &SubjectKey) -> Result<(), Error> {
     let reason = match key.algorithm() {
-        KeyAlgorithm::Rsa { modulus_bits } if modulus_bits < MIN_RSA_BITS => {
-            "RSA keys have at least 2048 bits"
+        KeyAlgorithm::Rsa { modulus_bits } if modulus_bits < MIN_CERTIFIED_RSA_BITS => {
+            "RSA keys have at least 1024 bits"
         }
         KeyAlgorithm::Rsa { modulus_bits } if modulus_bits > MAX_RSA_BITS => {
             "RSA keys have at most 8192 bits"
@@ -243,6 +246,11 @@ pub(super) fn warnings(
         || texts.any(|text| text.bytes().any(|byte| byte.is_ascii_control()))
     {
         warnings.push(Warning::ControlCharacters);
+    }
+    if let KeyAlgorithm::Rsa { modulus_bits } = wanted.public_key.algorithm()
+        && modulus_bits < MIN_RSA_BITS
+    {
+        warnings.push(Warning::ShortKey(modulus_bits));
     }
     if wanted.usages.key.contains(KeyUsageSet::CERT_SIGN) {
         warnings.push(Warning::SignsCertificates);
