@@ -7,6 +7,7 @@
 mod access;
 mod client;
 mod floor;
+mod issuing;
 mod rates;
 mod server;
 mod startup;
@@ -30,7 +31,7 @@ pub struct Args {
     /// Shorter phases and fewer watchers: a smoke test, not a measurement.
     #[arg(long)]
     quick: bool,
-    /// Only this group of rows: floor, startup, rates, access or watchers.
+    /// Only this group of rows: floor, startup, rates, access, issuing or watchers.
     #[arg(long)]
     only: Option<String>,
     /// One round of this many watchers of the small object, instead of the standard three.
@@ -66,6 +67,7 @@ const GROUPS: &[(&str, Measure)] = &[
     ("startup", |bench, table| Box::pin(startup::measure(bench, table))),
     ("rates", |bench, table| Box::pin(rates::measure(bench, table))),
     ("access", |bench, table| Box::pin(access::measure(bench, table))),
+    ("issuing", |bench, table| Box::pin(issuing::measure(bench, table))),
     ("watchers", |bench, table| Box::pin(watchers::measure(bench, table))),
 ];
 

@@ -172,7 +172,7 @@ fn binding(name: &str, role: &str, user: &str) -> Value {
     })
 }
 
-async fn post(client: &Client, plural: &str, object: &Value) -> Result<()> {
+pub async fn post(client: &Client, plural: &str, object: &Value) -> Result<()> {
     let path = format!("/apis/rbac.authorization.k8s.io/v1/{plural}");
     let mut connection = client.connect(Protocol::Http1).await?;
     connection.expect(Method::POST, &path, object.to_string().into()).await?;

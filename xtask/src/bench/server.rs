@@ -97,13 +97,22 @@ impl Server {
 
     /// Resident memory in bytes.
     pub fn resident(&self) -> Result<u64> {
+        self.memory("VmRSS:")
+    }
+
+    /// The most that was ever resident, in bytes.
+    pub fn peak(&self) -> Result<u64> {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, field: &str) -> Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid))?;
         let kib = status
             .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .find_map(|line| line.strip_prefix(field))
             .and_then(|value| value.trim().strip_suffix("kB"))
             .and_then(|value| value.trim().parse::<u64>().ok())
-            .context("no VmRSS in /proc")?;
+            .with_context(|| format!("no {field} in /proc"))?;
         Ok(kib * 1024)
     }
 

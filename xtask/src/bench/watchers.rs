@@ -235,7 +235,7 @@ async fn read(
 }
 
 /// Both processes need a file per connection; the server inherits what is set here.
-fn raise_file_limit(wanted: u64) -> Result<()> {
+pub fn raise_file_limit(wanted: u64) -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= wanted) {
         return Ok(());

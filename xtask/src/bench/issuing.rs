@@ -1,0 +1,272 @@
+//! Certificates of nodes, from the request being sent to the certificate being seen by a watch:
+//! created, approved by itself, signed, and every step of it on the disk.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::{Method, StatusCode};
+use serde_json::json;
+use tokio::sync::{Barrier, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::Bench;
+use super::access::post;
+use super::client::{Client, Connection, Protocol};
+use super::server::{READER, Server};
+use super::table::{Row, Spread, Table};
+use super::watchers::raise_file_limit;
+
+const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+
+/// Clients of the burst, each on a connection of its own.
+const CLIENTS: usize = 32;
+
+/// Connections being set up at the same time.
+const SETUPS: usize = 64;
+
+/// Nobody waits longer than this for a certificate.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What the server says when it has too much to do.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Measure a burst that few clients send, and many nodes that start at once.
+pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
+    let (burst, nodes) = if bench.args.quick { (200, 200) } else { (1_000, 5_000) };
+    measure_burst(bench, table, burst).await?;
+    measure_nodes(bench, table, nodes).await
+}
+
+/// As many requests as there are, by few clients, as fast as they can; one watch sees them all.
+async fn measure_burst(bench: &Bench, table: &mut Table, count: usize) -> Result<()> {
+    let server = start(bench, "issuing-burst").await?;
+    let node = server.client.with_token(READER);
+    // What is set up once is not what is measured.
+    burst(&server.client, &node, "warm", 64).await?;
+    let before = server.cpu()?;
+    let (took, samples) = burst(&server.client, &node, "node", count).await?;
+    let cpu = (server.cpu()? - before) * 1_000_000.0 / count as f64;
+    let spread = Spread::of(samples)?;
+    let title = format!("burst of {count} node certificates");
+    let rate = count as f64 / took.as_secs_f64();
+    table.add(Row::higher(format!("{title}: issued"), rate, "/s").reference(160.0).note(format!(
+        "{CLIENTS} clients; {cpu:.0} us of the server's CPU each; the bar is 1,500/s"
+    )));
+    table.add(Row::lower(format!("{title}: p50"), spread.millis(0.5), "ms").reference(2_700.0));
+    table.add(
+        Row::lower(format!("{title}: p99"), spread.millis(0.99), "ms")
+            .reference(4_600.0)
+            .note("the bar is 1 s"),
+    );
+    server.stop().await
+}
+
+/// Nodes as they are: each has a connection, asks on it, and watches its own request.
+async fn measure_nodes(bench: &Bench, table: &mut Table, count: usize) -> Result<()> {
+    raise_file_limit(count as u64 + 256)?;
+    let server = start(bench, "issuing-nodes").await?;
+    let client = server.client.with_token(READER);
+    let connections = connect(&client, count).await?;
+    let together = Arc::new(Barrier::new(count + 1));
+    let mut nodes = JoinSet::new();
+    for (number, connection) in connections.into_iter().enumerate() {
+        let together = together.clone();
+        nodes.spawn(async move {
+            together.wait().await;
+            let began = Instant::now();
+            timeout(PATIENCE, bootstrap(connection, &format!("node-{number}")))
+                .await
+                .with_context(|| format!("node {number} has no certificate"))??;
+            anyhow::Ok(began.elapsed())
+        });
+    }
+    together.wait().await;
+    let began = Instant::now();
+    let mut samples = Vec::with_capacity(count);
+    while let Some(node) = nodes.join_next().await {
+        samples.push(node??);
+    }
+    let took = began.elapsed();
+    let peak = server.peak()? as f64 / f64::from(1 << 20);
+    let spread = Spread::of(samples)?;
+    let title = format!("{count} nodes at once");
+    table.add(
+        Row::lower(format!("{title}: all have certificates"), took.as_secs_f64(), "s")
+            .note(format!("p50 {:.0} ms, p99 {:.0} ms", spread.millis(0.5), spread.millis(0.99))),
+    );
+    table.add(
+        Row::lower(format!("{title}: the server's memory, at most"), peak, "MiB")
+            .note("with a TLS connection and a watch of each node"),
+    );
+    server.stop().await
+}
+
+/// A server on which one user may have nodes' certificates approved.
+async fn start(bench: &Bench, name: &str) -> Result<Server> {
+    let server = Server::start(bench, &bench.scratch.join(name)).await?;
+    let roles = [
+        "system:node-bootstrapper",
+        "system:certificates.k8s.io:certificatesigningrequests:nodeclient",
+    ];
+    for role in roles {
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": format!("bench:{role}")},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "reader"}],
+        });
+        post(&server.client, "clusterrolebindings", &binding).await?;
+    }
+    Ok(server)
+}
+
+async fn burst(
+    admin: &Client,
+    node: &Client,
+    prefix: &str,
+    count: usize,
+) -> Result<(Duration, Vec<Duration>)> {
+    let mut watch = admin.connect(Protocol::Http1).await?;
+    let path = format!("{REQUESTS}?watch=true&fieldSelector=spec.signerName%3D{SIGNER}");
+    let stream = watch.start(Method::GET, &path, Bytes::new()).await?.into_body();
+    let seen = tokio::spawn(see(stream, prefix.to_owned(), count));
+    let mut connections = Vec::new();
+    for _ in 0..CLIENTS {
+        connections.push(node.connect(Protocol::Http1).await?);
+    }
+    let began = Instant::now();
+    let mut workers = JoinSet::new();
+    for (worker, mut connection) in connections.into_iter().enumerate() {
+        let prefix = prefix.to_owned();
+        workers.spawn(async move {
+            let mut sent = Vec::new();
+            for number in (worker..count).step_by(CLIENTS) {
+                let name = format!("{prefix}-{number}");
+                let body = request(&name);
+                sent.push((name, Instant::now()));
+                connection.expect(Method::POST, REQUESTS, body).await?;
+            }
+            anyhow::Ok(sent)
+        });
+    }
+    let mut sent = Vec::with_capacity(count);
+    while let Some(worker) = workers.join_next().await {
+        sent.extend(worker??);
+    }
+    let seen = timeout(PATIENCE, seen).await.context("not all certificates were seen")???;
+    let mut samples = Vec::with_capacity(count);
+    let mut last = began;
+    for (name, at) in sent {
+        let seen = *seen.get(&name).with_context(|| format!("{name} was not seen"))?;
+        last = last.max(seen);
+        samples.push(seen.duration_since(at));
+    }
+    Ok((last.duration_since(began), samples))
+}
+
+/// When the certificate of each of so many requests was first seen.
+async fn see(
+    mut stream: Incoming,
+    prefix: String,
+    count: usize,
+) -> Result<HashMap<String, Instant>> {
+    let mut seen = HashMap::with_capacity(count);
+    let mut rest = BytesMut::new();
+    let prefix = format!("\"name\":\"{prefix}-");
+    while seen.len() < count {
+        for line in lines(&mut stream, &mut rest).await? {
+            if has_certificate(&line)
+                && let Some(name) = named(&line, &prefix)
+            {
+                seen.entry(name).or_insert_with(Instant::now);
+            }
+        }
+    }
+    Ok(seen)
+}
+
+/// Ask for a certificate and wait for it, as a kubelet does.
+async fn bootstrap(mut connection: Connection, name: &str) -> Result<()> {
+    loop {
+        let (status, answer) = connection.send(Method::POST, REQUESTS, request(name)).await?;
+        match status {
+            StatusCode::CREATED => break,
+            // Every client of Kubernetes waits as it is told, and asks again.
+            StatusCode::TOO_MANY_REQUESTS => tokio::time::sleep(RETRY_AFTER).await,
+            _ => bail!("{status}: {}", String::from_utf8_lossy(&answer)),
+        }
+    }
+    let path = format!("{REQUESTS}?watch=true&fieldSelector=metadata.name%3D{name}");
+    let answer = connection.start(Method::GET, &path, Bytes::new()).await?;
+    ensure!(answer.status().is_success(), "watch: {}", answer.status());
+    let (mut stream, mut rest) = (answer.into_body(), BytesMut::new());
+    loop {
+        if lines(&mut stream, &mut rest).await?.iter().any(has_certificate) {
+            return Ok(());
+        }
+    }
+}
+
+/// The lines that are complete after the next piece of a stream.
+async fn lines(stream: &mut Incoming, rest: &mut BytesMut) -> Result<Vec<Bytes>> {
+    let Some(frame) = stream.frame().await else { bail!("a watch ended") };
+    if let Ok(data) = frame?.into_data() {
+        rest.extend_from_slice(&data);
+    }
+    let mut lines = Vec::new();
+    while let Some(at) = rest.iter().position(|byte| *byte == b'\n') {
+        lines.push(rest.split_to(at + 1).freeze());
+    }
+    Ok(lines)
+}
+
+fn has_certificate(event: &Bytes) -> bool {
+    const FIELD: &[u8] = b"\"certificate\":\"";
+    event.windows(FIELD.len()).any(|window| window == FIELD)
+}
+
+/// The object's name, which begins as `prefix` says; managed fields have no such names.
+fn named(event: &Bytes, prefix: &str) -> Option<String> {
+    let text = std::str::from_utf8(event).ok()?;
+    let at = text.find(prefix)? + "\"name\":\"".len();
+    text.get(at..)?.split('"').next().map(str::to_owned)
+}
+
+async fn connect(client: &Client, count: usize) -> Result<Vec<Connection>> {
+    let places = Arc::new(Semaphore::new(SETUPS));
+    let mut setups = JoinSet::new();
+    for _ in 0..count {
+        let (client, places) = (client.clone(), places.clone());
+        setups.spawn(async move {
+            let _place = places.acquire().await?;
+            let mut connection = client.connect(Protocol::Http1).await?;
+            connection.expect(Method::GET, "/readyz", Bytes::new()).await?;
+            anyhow::Ok(connection)
+        });
+    }
+    let mut connections = Vec::with_capacity(count);
+    while let Some(connection) = setups.join_next().await {
+        connections.push(connection??);
+    }
+    Ok(connections)
+}
+
+/// A node's request; the server verifies its signature every time.
+fn request(name: &str) -> Bytes {
+    let pem = include_str!("issuing/node.csr");
+    let request = STANDARD.encode(pem);
+    format!(
+        r#"{{"apiVersion":"certificates.k8s.io/v1","kind":"CertificateSigningRequest","metadata":{{"name":"{name}"}},"spec":{{"request":"{request}","signerName":"{SIGNER}","usages":["digital signature","client auth"]}}}}"#
+    )
+    .into()
+}
