@@ -6,6 +6,7 @@
 //! others nothing.
 
 mod change;
+mod single;
 mod window;
 
 use std::collections::{BTreeMap, HashMap};
@@ -20,6 +21,8 @@ use crate::object::Object;
 use crate::registry::kind::Kind;
 
 pub use change::{Change, ChangeType, line};
+pub use single::Single;
+use single::Singles;
 use window::Window;
 
 /// The caches of all kinds.
@@ -37,6 +40,8 @@ pub struct KindCache {
     last: AtomicU64,
     /// The newest revision of this kind, for watchers to wait on.
     newest: watch::Sender<u64>,
+    /// Those who wait for one object only.
+    singles: Singles,
     /// Tells the task that wakes the watchers.
     changed: Notify,
     /// The newest revision of the whole store that every cache has seen.
@@ -122,7 +127,7 @@ impl Caches {
             let Some((cache, name)) = self.route(&event.key) else { continue };
             let known = cache.get(name).filter(|o| o.revision == event.revision);
             if let Some(change) = past_change(cache.kind, name, event, known) {
-                cache.write().window.push(Arc::new(change));
+                cache.write().window.push(change);
             }
         }
     }
@@ -138,6 +143,7 @@ impl Caches {
     pub fn wake(&self) {
         for cache in self.by_prefix.values() {
             cache.newest.send_modify(|_| {});
+            cache.singles.wake();
         }
     }
 
@@ -169,8 +175,8 @@ impl Caches {
 impl KindCache {
     fn new(kind: &'static Kind, applied: Arc<AtomicU64>) -> KindCache {
         let (newest, changed) = (watch::Sender::new(0), Notify::new());
-        let last = AtomicU64::new(0);
-        KindCache { kind, state: RwLock::default(), last, newest, changed, applied }
+        let (last, singles) = (AtomicU64::new(0), Singles::default());
+        KindCache { kind, state: RwLock::default(), last, newest, singles, changed, applied }
     }
 
     /// Wakes the watchers whenever something changed, until the runtime ends.
@@ -178,10 +184,33 @@ impl KindCache {
     /// The commit thread is not of the runtime: tasks it woke itself would all go through the
     /// runtime's one shared queue, which for thousands of watchers takes longer than telling them.
     async fn keep_waking(cache: Arc<KindCache>) {
+        let mut told = cache.last();
         loop {
             cache.changed.notified().await;
-            let last = cache.last();
-            cache.newest.send_replace(last);
+            told = cache.wake_singles(told);
+            // Last: whoever sees a revision here knows that changes up to it were told of.
+            cache.newest.send_replace(told);
+        }
+    }
+
+    /// Wakes those who wait for one of the objects that changed after `told`, and returns what is
+    /// told of now.
+    fn wake_singles(&self, told: u64) -> u64 {
+        // Before looking for watchers: one who comes later finds these changes by itself.
+        let last = self.read().last;
+        if self.singles.is_empty() {
+            return last;
+        }
+        match self.changes(told, usize::MAX) {
+            Ok((changes, _)) => {
+                self.singles.tell(&changes);
+                changes.last().map_or(last, |change| change.revision.max(last))
+            }
+            // They find that the window does not have what they want.
+            Err(_) => {
+                self.singles.tell_all(last);
+                last
+            }
         }
     }
 
@@ -279,6 +308,21 @@ impl KindCache {
         Ok((changes, upto.max(revision)))
     }
 
+    /// The changes of one object after `revision`, oldest first; `newest` is the last one's revision.
+    pub fn changes_of_one(
+        &self,
+        key: &str,
+        newest: u64,
+        revision: u64,
+    ) -> Result<Vec<Arc<Change>>, TooOld> {
+        self.read().window.of_one(key, newest, revision)
+    }
+
+    /// The newest revision that watchers were told of.
+    pub fn told(&self) -> u64 {
+        *self.newest.borrow()
+    }
+
     /// A receiver that sees every new revision of this kind.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.newest.subscribe()
@@ -328,7 +372,7 @@ impl State {
         } else {
             self.objects.insert(name.into(), change.object.clone());
         }
-        self.window.push(Arc::new(change));
+        self.window.push(change);
     }
 }
 

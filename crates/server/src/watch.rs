@@ -10,7 +10,7 @@ use futures::{FutureExt, Stream};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
-use crate::cache::{Change, ChangeType, KindCache};
+use crate::cache::{Change, ChangeType, KindCache, Single, TooOld};
 use crate::chain::flow::watches::OpenWatch;
 use crate::error::Error;
 use crate::metrics::Gauge;
@@ -67,6 +67,15 @@ pub struct WatchStream {
     /// The revision up to which the watcher knows everything.
     at: u64,
     bookmarked: u64,
+    reach: Reach,
+}
+
+/// What of the collection's changes the watcher looks at.
+enum Reach {
+    /// All of them.
+    All,
+    /// Those of one object; of all until it has seen those from before it waited for this one.
+    One { single: Single, waited: bool },
 }
 
 enum Phase {
@@ -89,10 +98,24 @@ impl WatchStream {
     pub fn new(plan: WatchPlan) -> WatchStream {
         let ends = Instant::now() + plan.timeout;
         let at = plan.after;
-        let receiver = plan.cache.subscribe();
+        let single = plan.selection.single_key(plan.cache.kind);
+        let single = single.map(|key| Single::new(plan.cache.clone(), &key));
+        let (receiver, reach) = match single {
+            Some(single) => (single.receiver(), Reach::One { single, waited: false }),
+            None => (plan.cache.subscribe(), Reach::All),
+        };
         let newest = Box::pin(wakeups(receiver));
         let timer = Box::pin(tokio::time::sleep_until(next_timer(ends, plan.bookmarks)));
-        WatchStream { plan, phase: Phase::Initial(0), newest, timer, ends, at, bookmarked: at }
+        WatchStream {
+            plan,
+            phase: Phase::Initial(0),
+            newest,
+            timer,
+            ends,
+            at,
+            bookmarked: at,
+            reach,
+        }
     }
 
     /// The next chunk of lines, or the end.
@@ -150,7 +173,7 @@ impl WatchStream {
     fn live(&mut self) -> Option<Bytes> {
         let mut chunk = Chunk::default();
         loop {
-            let (changes, upto) = match self.plan.cache.changes(self.at, BATCH) {
+            let (changes, upto) = match self.changes() {
                 Ok(found) => found,
                 Err(too_old) => {
                     self.phase = Phase::Ended;
@@ -169,7 +192,25 @@ impl WatchStream {
             }
             self.at = upto;
             if changes.len() < BATCH {
+                if let Reach::One { waited, .. } = &mut self.reach {
+                    *waited = true;
+                }
                 return chunk.finish();
+            }
+        }
+    }
+
+    /// Changes to look at, and the revision up to which there are no others.
+    fn changes(&self) -> Result<(Vec<Arc<Change>>, u64), TooOld> {
+        match &self.reach {
+            Reach::One { single, waited: true } => {
+                // In this order: what is told of up to here has been told to `single`.
+                let (told, newest) = (self.plan.cache.told(), single.newest());
+                let changes = self.plan.cache.changes_of_one(single.key(), newest, self.at)?;
+                Ok((changes, told.max(newest).max(self.at)))
+            }
+            Reach::All | Reach::One { waited: false, .. } => {
+                self.plan.cache.changes(self.at, BATCH)
             }
         }
     }

@@ -18,6 +18,8 @@ pub struct Change {
     pub object: Arc<Object>,
     /// The object before it.
     pub previous: Option<Arc<Object>>,
+    /// The revision of the change of this object before this one, if the window knew of it.
+    pub before: Option<u64>,
     /// When this process learned of it.
     pub seen: Instant,
     deleted: bool,
@@ -68,6 +70,7 @@ impl Change {
             revision: object.revision,
             object,
             previous,
+            before: None,
             seen: Instant::now(),
             deleted: false,
             kind,

@@ -1,6 +1,6 @@
 //! The recent changes of one kind, shared by all its watchers.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +10,8 @@ use super::{Change, TooOld};
 #[derive(Debug, Default)]
 pub struct Window {
     changes: VecDeque<Arc<Change>>,
+    /// The deletions among them, of objects that were not made again.
+    deletions: HashMap<String, u64>,
     bytes: usize,
     /// Changes after this revision are all here.
     floor: u64,
@@ -31,10 +33,16 @@ impl Window {
     }
 
     /// Adds the newest change and drops what is too old or too much.
-    pub fn push(&mut self, change: Arc<Change>) {
+    pub fn push(&mut self, mut change: Change) {
         let now = change.seen;
+        let key = &change.object.key;
+        let deletion = self.deletions.remove(&**key);
+        change.before = change.previous.as_ref().map(|previous| previous.revision).or(deletion);
+        if change.is_delete() {
+            self.deletions.insert(key.to_string(), change.revision);
+        }
         self.bytes += weight(&change);
-        self.changes.push_back(change);
+        self.changes.push_back(Arc::new(change));
         while let Some(oldest) = self.changes.front() {
             let aged = now.duration_since(oldest.seen) > KEEP;
             let crowded = self.bytes > MAX_BYTES || self.changes.len() > MAX_CHANGES;
@@ -43,8 +51,32 @@ impl Window {
             }
             self.floor = oldest.revision;
             self.bytes -= weight(oldest);
+            if self.deletions.get(&*oldest.object.key) == Some(&oldest.revision) {
+                self.deletions.remove(&*oldest.object.key);
+            }
             self.changes.pop_front();
         }
+    }
+
+    /// The changes of one object after `revision`, of which the newest is at `newest`.
+    pub fn of_one(
+        &self,
+        key: &str,
+        newest: u64,
+        revision: u64,
+    ) -> Result<Vec<Arc<Change>>, TooOld> {
+        let mut changes = Vec::new();
+        let mut next = newest;
+        while next > revision {
+            let at = self.changes.binary_search_by_key(&next, |change| change.revision);
+            let change = at.ok().and_then(|at| self.changes.get(at));
+            let change = change.filter(|change| *change.object.key == *key);
+            let change = change.ok_or(TooOld { floor: self.floor })?;
+            next = change.before.unwrap_or(0);
+            changes.push(change.clone());
+        }
+        changes.reverse();
+        Ok(changes)
     }
 
     /// Up to `most` changes after `revision`.

@@ -74,6 +74,13 @@ impl Selection {
         let pinned = self.fields.iter().find(|t| t.equal && matches!(t.of, FieldOf::Name));
         pinned.map(|t| t.value.as_str())
     }
+
+    /// The key of the one object that can match, if there is only one.
+    pub fn single_key(&self, kind: &Kind) -> Option<String> {
+        let name = self.pinned_name()?;
+        let is_whole = !self.scope.is_empty() || kind.scope != Scope::Namespaced;
+        is_whole.then(|| format!("{}{name}", self.scope))
+    }
 }
 
 impl FieldTest {

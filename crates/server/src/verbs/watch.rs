@@ -44,6 +44,10 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions, shape: Shape) -> Resu
             Ok(_) => (Vec::new(), asked),
             Err(too_old) => return Ok(Body::from(expired(asked, too_old.floor))),
         },
+        _ if wants_state && let Some(key) = selection.single_key(call.kind) => {
+            let (object, revision) = cache.get_at(&key);
+            (object.into_iter().filter(|object| selection.matches(object)).collect(), revision)
+        }
         _ if wants_state => {
             let snapshot = cache.snapshot(&selection.scope, None, |object| {
                 if selection.matches(object) { Walk::Take } else { Walk::Skip }

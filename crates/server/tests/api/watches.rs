@@ -377,3 +377,72 @@ async fn a_watch_may_start_at_a_version_that_is_yet_to_come() {
     }
     assert_eq!(watch.next().await["object"]["metadata"]["name"], "b");
 }
+
+/// What happens to one object, while others change around it, is told to who watches only that one
+/// exactly as to who watches all.
+#[tokio::test]
+async fn who_watches_one_object_sees_all_of_it_and_nothing_else() {
+    const OBJECTS: usize = 8;
+    const ROUNDS: usize = 40;
+    let server = TestServer::start().await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let from = server.revision();
+    let mut singles = Vec::new();
+    for number in 0..OBJECTS {
+        let select =
+            format!("{path}?watch=1&resourceVersion={from}&fieldSelector=metadata.name%3D");
+        singles.push(server.watch(&format!("{select}m{number}")).await);
+    }
+    let mut all = server.watch(&format!("{path}?watch=1&resourceVersion={from}")).await;
+    for round in 0..ROUNDS {
+        // Each object has its own rhythm of being made, changed and deleted.
+        for number in 0..OBJECTS {
+            let name = format!("m{number}");
+            let rhythm = 2 + number % 3;
+            match (round + number) % rhythm {
+                0 => drop(server.post(path, &config_map(&name)).await),
+                beat if beat == rhythm - 1 => {
+                    drop(server.delete(&format!("{path}/{name}")).await);
+                }
+                _ => {
+                    let change = json!({"data": {"round": round.to_string()}});
+                    let object = format!("{path}/{name}");
+                    server.patch(&object, "merge", &change).await;
+                }
+            }
+        }
+    }
+    server.post(path, &config_map("end")).await.expect(201);
+    let mut told: Vec<Vec<String>> = vec![Vec::new(); OBJECTS];
+    loop {
+        let event = all.next().await;
+        let name = event["object"]["metadata"]["name"].as_str().unwrap().to_owned();
+        let Some(number) = name.strip_prefix('m') else { break };
+        let number: usize = number.parse().unwrap();
+        told[number].push(format!("{} {}", brief(&event), version(&event["object"])));
+    }
+    for (number, single) in singles.iter_mut().enumerate() {
+        assert!(told[number].len() > ROUNDS / 2, "{:?}", told[number]);
+        for expected in &told[number] {
+            let event = single.next().await;
+            assert_eq!(format!("{} {}", brief(&event), version(&event["object"])), *expected);
+        }
+        assert!(single.is_quiet());
+    }
+}
+
+#[tokio::test]
+async fn who_watches_one_object_learns_how_far_the_others_came() {
+    let server = TestServer::start().await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    server.post(path, &config_map("mine")).await.expect(201);
+    let one = "fieldSelector=metadata.name%3Dmine";
+    let mut watch = server
+        .watch(&format!("{path}?watch=1&{one}&allowWatchBookmarks=true&timeoutSeconds=1"))
+        .await;
+    assert_eq!(watch.brief().await, "ADDED mine");
+    let other = server.post(path, &config_map("other")).await.expect(201);
+    let mark = watch.next().await;
+    assert_eq!(mark["type"], "BOOKMARK");
+    assert!(version(&mark["object"]) >= version(&other), "{mark}");
+}
