@@ -318,6 +318,13 @@ impl KindCache {
         self.read().window.of_one(key, newest, revision)
     }
 
+    /// The revision of an object's newest change; 0 if nobody remembers one.
+    fn newest_of(&self, key: &str) -> u64 {
+        let state = self.read();
+        let object = state.objects.get(key).map(|object| object.revision);
+        object.or_else(|| state.window.deletion_of(key)).unwrap_or(0)
+    }
+
     /// The newest revision that watchers were told of.
     pub fn told(&self) -> u64 {
         *self.newest.borrow()

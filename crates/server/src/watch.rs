@@ -74,8 +74,8 @@ pub struct WatchStream {
 enum Reach {
     /// All of them.
     All,
-    /// Those of one object; of all until it has seen those from before it waited for this one.
-    One { single: Single, waited: bool },
+    /// Those of one object.
+    One(Single),
 }
 
 enum Phase {
@@ -101,7 +101,7 @@ impl WatchStream {
         let single = plan.selection.single_key(plan.cache.kind);
         let single = single.map(|key| Single::new(plan.cache.clone(), &key));
         let (receiver, reach) = match single {
-            Some(single) => (single.receiver(), Reach::One { single, waited: false }),
+            Some(single) => (single.receiver(), Reach::One(single)),
             None => (plan.cache.subscribe(), Reach::All),
         };
         let newest = Box::pin(wakeups(receiver));
@@ -192,9 +192,6 @@ impl WatchStream {
             }
             self.at = upto;
             if changes.len() < BATCH {
-                if let Reach::One { waited, .. } = &mut self.reach {
-                    *waited = true;
-                }
                 return chunk.finish();
             }
         }
@@ -203,15 +200,13 @@ impl WatchStream {
     /// Changes to look at, and the revision up to which there are no others.
     fn changes(&self) -> Result<(Vec<Arc<Change>>, u64), TooOld> {
         match &self.reach {
-            Reach::One { single, waited: true } => {
+            Reach::One(single) => {
                 // In this order: what is told of up to here has been told to `single`.
                 let (told, newest) = (self.plan.cache.told(), single.newest());
                 let changes = self.plan.cache.changes_of_one(single.key(), newest, self.at)?;
                 Ok((changes, told.max(newest).max(self.at)))
             }
-            Reach::All | Reach::One { waited: false, .. } => {
-                self.plan.cache.changes(self.at, BATCH)
-            }
+            Reach::All => self.plan.cache.changes(self.at, BATCH),
         }
     }
 

@@ -55,11 +55,13 @@ impl Singles {
     }
 }
 
-/// The wish to hear of one object. Whoever has it hears of every change that is applied from then on.
+/// The wish to hear of one object.
 pub struct Single {
     cache: Arc<KindCache>,
     key: Box<str>,
     newest: watch::Receiver<u64>,
+    /// The revision of the object's newest change when this began.
+    first: u64,
 }
 
 impl Single {
@@ -73,7 +75,9 @@ impl Single {
             watched.watchers += 1;
             watched.newest.subscribe()
         };
-        Single { cache, key: key.into(), newest }
+        // After the wish is known: what is not here yet will be told of.
+        let first = cache.newest_of(key);
+        Single { cache, key: key.into(), newest, first }
     }
 
     /// Which object.
@@ -86,9 +90,9 @@ impl Single {
         self.newest.clone()
     }
 
-    /// The revision of the newest change that was told of; 0 if there was none.
+    /// The revision of the newest change that is known; 0 if there was none.
     pub fn newest(&self) -> u64 {
-        *self.newest.borrow()
+        self.first.max(*self.newest.borrow())
     }
 }
 

@@ -58,6 +58,11 @@ impl Window {
         }
     }
 
+    /// When an object was deleted, if it was and that is remembered.
+    pub fn deletion_of(&self, key: &str) -> Option<u64> {
+        self.deletions.get(key).copied()
+    }
+
     /// The changes of one object after `revision`, of which the newest is at `newest`.
     pub fn of_one(
         &self,
