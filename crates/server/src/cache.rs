@@ -135,7 +135,8 @@ impl Caches {
     /// Starts what wakes watchers. In a runtime, once.
     pub fn start(&self) {
         for cache in self.by_prefix.values() {
-            tokio::spawn(KindCache::keep_waking(cache.clone()));
+            let told = cache.read().known_from();
+            tokio::spawn(KindCache::keep_waking(cache.clone(), told));
         }
     }
 
@@ -183,8 +184,7 @@ impl KindCache {
     ///
     /// The commit thread is not of the runtime: tasks it woke itself would all go through the
     /// runtime's one shared queue, which for thousands of watchers takes longer than telling them.
-    async fn keep_waking(cache: Arc<KindCache>) {
-        let mut told = cache.last();
+    async fn keep_waking(cache: Arc<KindCache>, mut told: u64) {
         loop {
             cache.changed.notified().await;
             told = cache.wake_singles(told);
@@ -373,6 +373,11 @@ pub enum Walk {
 }
 
 impl State {
+    /// A revision after which all changes are known, and before which nobody has to be told.
+    fn known_from(&self) -> u64 {
+        self.last.max(self.window.floor())
+    }
+
     fn take(&mut self, name: &str, change: Change) {
         if change.is_delete() {
             self.objects.remove(name);

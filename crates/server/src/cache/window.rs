@@ -58,6 +58,11 @@ impl Window {
         }
     }
 
+    /// The revision after which all changes are here.
+    pub fn floor(&self) -> u64 {
+        self.floor
+    }
+
     /// When an object was deleted, if it was and that is remembered.
     pub fn deletion_of(&self, key: &str) -> Option<u64> {
         self.deletions.get(key).copied()
