@@ -199,7 +199,7 @@ impl KindCache {
         // Before looking for watchers: one who comes later finds these changes by itself.
         let last = self.read().last;
         if self.singles.is_empty() {
-            return last;
+            return last.max(told);
         }
         match self.changes(told, usize::MAX) {
             Ok((changes, _)) => {

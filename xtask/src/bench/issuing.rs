@@ -43,6 +43,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
     let (burst, nodes) = if bench.args.quick { (200, 200) } else { (1_000, 5_000) };
     measure_burst(bench, table, burst).await?;
+    measure_backlog(bench, table, nodes).await?;
     measure_nodes(bench, table, nodes).await
 }
 
@@ -70,12 +71,31 @@ async fn measure_burst(bench: &Bench, table: &mut Table, count: usize) -> Result
     server.stop().await
 }
 
+/// Requests of many nodes through few connections: what the certificates alone cost.
+async fn measure_backlog(bench: &Bench, table: &mut Table, count: usize) -> Result<()> {
+    let server = start(bench, "issuing-backlog").await?;
+    let node = server.client.with_token(READER);
+    let (took, _) = burst(&server.client, &node, "node", count).await?;
+    let title = format!("{count} requests of nodes, {CLIENTS} clients");
+    table.add(Row::lower(format!("{title}: all issued"), took.as_secs_f64(), "s"));
+    table.add(
+        Row::lower(format!("{title}: the server's memory, at most"), mebibytes(&server)?, "MiB")
+            .note("the bar is 100 MiB"),
+    );
+    server.stop().await
+}
+
+fn mebibytes(server: &Server) -> Result<f64> {
+    Ok(server.peak()? as f64 / f64::from(1 << 20))
+}
+
 /// Nodes as they are: each has a connection, asks on it, and watches its own request.
 async fn measure_nodes(bench: &Bench, table: &mut Table, count: usize) -> Result<()> {
     raise_file_limit(count as u64 + 256)?;
     let server = start(bench, "issuing-nodes").await?;
     let client = server.client.with_token(READER);
     let connections = connect(&client, count).await?;
+    let connected = server.resident()? as f64 / f64::from(1 << 20);
     let together = Arc::new(Barrier::new(count + 1));
     let mut nodes = JoinSet::new();
     for (number, connection) in connections.into_iter().enumerate() {
@@ -96,17 +116,16 @@ async fn measure_nodes(bench: &Bench, table: &mut Table, count: usize) -> Result
         samples.push(node??);
     }
     let took = began.elapsed();
-    let peak = server.peak()? as f64 / f64::from(1 << 20);
+    let peak = mebibytes(&server)?;
     let spread = Spread::of(samples)?;
     let title = format!("{count} nodes at once");
     table.add(
         Row::lower(format!("{title}: all have certificates"), took.as_secs_f64(), "s")
             .note(format!("p50 {:.0} ms, p99 {:.0} ms", spread.millis(0.5), spread.millis(0.99))),
     );
-    table.add(
-        Row::lower(format!("{title}: the server's memory, at most"), peak, "MiB")
-            .note("with a TLS connection and a watch of each node"),
-    );
+    table.add(Row::lower(format!("{title}: the server's memory, at most"), peak, "MiB").note(
+        format!("a TLS connection and a watch of each node; {connected:.0} MiB when connected"),
+    ));
     server.stop().await
 }
 
