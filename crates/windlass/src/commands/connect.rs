@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result, anyhow};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+
+use super::print;
 
 /// A client for the server of `kubeconfig`, or of the one that kubectl would use.
 pub async fn client(kubeconfig: Option<&Path>) -> Result<kube::Client> {
@@ -23,6 +25,20 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<kube::Config> {
             .await
             .context("no kubeconfig: name one with --kubeconfig or in KUBECONFIG")?,
     })
+}
+
+/// Why a server was of no help, on one line and without the names of our libraries.
+pub fn explain(error: kube::Error) -> Error {
+    match error {
+        kube::Error::Api(status) if status.code == 401 => {
+            anyhow!("the server does not know who you are: check the user of the kubeconfig")
+        }
+        kube::Error::Api(status) => anyhow!("{}", print::plain(&status.message)),
+        error => {
+            let error = Error::new(error);
+            anyhow!("cannot reach the server of the kubeconfig: {}", error.root_cause())
+        }
+    }
 }
 
 /// Runs what needs a client to its end.
