@@ -12,7 +12,7 @@ use super::values;
 const ISSUE_EXAMPLE: &str = "\
 Examples:
   A client certificate for the API server, approved by yourself:
-    windlass issue --signer kubernetes.io/kube-apiserver-client --cn alice --org dev --approve --out alice
+    windlass issue --signer kubernetes.io/kube-apiserver-client --cn alice --approve --out alice
 
   A serving certificate from a signer of your own; somebody else approves it:
     windlass issue --signer example.com/web --dns web.example.com --ip 192.0.2.7 --out /etc/web/tls
@@ -64,7 +64,7 @@ pub enum Format {
 #[derive(Debug, Args)]
 pub struct OutputArgs {
     /// How to print: json, yaml, wide or name [default: for people].
-    #[arg(long = "output", short, value_name = "FORMAT", hide_possible_values = true)]
+    #[arg(long = "output", short = 'o', value_name = "FORMAT", hide_possible_values = true)]
     #[arg(value_enum)]
     pub format: Option<Format>,
 }
@@ -226,4 +226,61 @@ pub struct CsrDecideArgs {
     pub message: Option<String>,
     #[command(flatten)]
     pub server: ServerOfArgs,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn parse(line: &str) -> Result<Command, clap::Error> {
+        // Underscores are the spaces in words.
+        let words = line.split_whitespace().map(|word| word.replace('_', " "));
+        Cli::try_parse_from(words).map(|cli| cli.command)
+    }
+
+    #[test]
+    fn takes_names_usages_and_a_lifetime() {
+        let line = "windlass issue --signer example.com/a --out d --dns a --dns b --ip ::1 --org x \
+                    --usage server_auth,client_auth --usage any --duration 1d12h --timeout 0 -o yaml";
+        let Command::Issue(issue) = parse(line).unwrap() else { panic!() };
+        assert_eq!(issue.names.dns, ["a", "b"]);
+        assert_eq!(issue.usage, ["server auth", "client auth", "any"]);
+        assert_eq!(issue.duration, Some(Duration::from_secs(36 * 60 * 60)));
+        assert!(issue.timeout.is_zero() && issue.key_type.is_none() && !issue.renew);
+        assert_eq!(issue.output.format, Some(Format::Yaml));
+        let Command::Issue(issue) = parse("windlass issue --renew --out d").unwrap() else {
+            panic!()
+        };
+        assert_eq!(issue.timeout, Duration::from_secs(120));
+        let Command::Csr(CsrCommand::Deny(deny)) = parse("windlass csr deny a b").unwrap() else {
+            panic!()
+        };
+        assert_eq!(deny.names, ["a", "b"]);
+    }
+
+    #[test]
+    fn refuses_what_no_signer_could_take() {
+        for flags in [
+            "issue --out d --cn a",
+            "issue --signer example.com/a --cn a",
+            "issue --renew --out d --cn a",
+            "issue --signer people --cn a --out d",
+            "issue --signer example.com/a --out d --ip 1.2.3",
+            "issue --signer example.com/a --out d --usage swimming",
+            "issue --signer example.com/a --out d --duration 5m",
+            "issue --signer example.com/a --out d --duration 100000d",
+            "issue --signer example.com/a --out d --duration 2027-01-01",
+            "issue --signer example.com/a --out d --key-type dsa",
+            "issue --signer example.com/a --out d --cn a_",
+            "issue --signer example.com/a --out d -o xml",
+            "csr",
+            "csr show",
+            "csr approve",
+        ] {
+            assert!(parse(&format!("windlass {flags}")).is_err(), "{flags}");
+        }
+    }
 }

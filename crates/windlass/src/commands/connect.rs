@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Error, Result, anyhow};
+use anyhow::{Error, Result, anyhow};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
 use super::print;
@@ -14,17 +14,25 @@ pub async fn client(kubeconfig: Option<&Path>) -> Result<kube::Client> {
 
 /// How to reach the server of `kubeconfig`, or of the one that kubectl would use.
 pub async fn config(kubeconfig: Option<&Path>) -> Result<kube::Config> {
-    Ok(match kubeconfig {
+    match kubeconfig {
         Some(path) => {
-            let named = || path.display().to_string();
-            let file = Kubeconfig::read_from(path).with_context(named)?;
+            let cannot = |error| anyhow!("cannot use {}: {}", path.display(), brief(error));
+            let file = Kubeconfig::read_from(path).map_err(cannot)?;
             let options = KubeConfigOptions::default();
-            kube::Config::from_custom_kubeconfig(file, &options).await.with_context(named)?
+            kube::Config::from_custom_kubeconfig(file, &options).await.map_err(cannot)
         }
-        None => kube::Config::infer()
-            .await
-            .context("no kubeconfig: name one with --kubeconfig or in KUBECONFIG")?,
-    })
+        None => kube::Config::infer().await.map_err(|error| {
+            let error = brief(error);
+            anyhow!("no kubeconfig: name one with --kubeconfig or in KUBECONFIG ({error})")
+        }),
+    }
+}
+
+/// The first line of what it comes down to.
+fn brief(error: impl Into<Error>) -> String {
+    let error = error.into();
+    let cause = error.root_cause().to_string();
+    print::plain(cause.lines().next().unwrap_or_default())
 }
 
 /// Why a server was of no help, on one line and without the names of our libraries.
@@ -34,10 +42,7 @@ pub fn explain(error: kube::Error) -> Error {
             anyhow!("the server does not know who you are: check the user of the kubeconfig")
         }
         kube::Error::Api(status) => anyhow!("{}", print::plain(&status.message)),
-        error => {
-            let error = Error::new(error);
-            anyhow!("cannot reach the server of the kubeconfig: {}", error.root_cause())
-        }
+        error => anyhow!("cannot reach the server of the kubeconfig: {}", brief(error)),
     }
 }
 

@@ -93,6 +93,7 @@ async fn decide(arguments: CsrDecideArgs, decision: Decision) -> Result<()> {
                 let (what, asked) = (decision.done(), line(&view));
                 print::out(&format!("{} {what}{already}: {asked}\n", object(name)))?;
             }
+            Err(error) if arguments.names.len() == 1 => return Err(error),
             Err(error) => {
                 eprintln!("windlass: {error:#}");
                 failed += 1;

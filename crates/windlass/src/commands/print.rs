@@ -15,10 +15,16 @@ pub fn show<T: Serialize>(
 ) -> Result<()> {
     let printed = match format {
         Some(Format::Json) => serde_json::to_string_pretty(value)? + "\n",
-        Some(Format::Yaml) => serde_saphyr::to_string(value).context("cannot write YAML")?,
+        Some(Format::Yaml) => yaml(value)?,
         None | Some(Format::Wide | Format::Name) => text(format),
     };
     out(&printed)
+}
+
+/// A value as YAML, each text on one line.
+pub fn yaml<T: Serialize>(value: &T) -> Result<String> {
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+    serde_saphyr::to_string_with_options(value, options).context("cannot write YAML")
 }
 
 /// Writes to standard output.
@@ -95,6 +101,17 @@ mod tests {
             assert_eq!(word(name), shown);
         }
         assert_eq!(plain("no\nsuch\u{1b}[0m thing"), "no such [0m thing");
+    }
+
+    #[test]
+    fn texts_stay_texts_in_yaml() {
+        // Old readers take numbers with colons for so many seconds.
+        let text = yaml(&["10:20:30", "1e3", "no", "4b:af", &"x".repeat(200)]).unwrap();
+        let read: Vec<String> = serde_saphyr::from_str(&text).unwrap();
+        assert_eq!(read.first().map(String::as_str), Some("10:20:30"));
+        let lines = text.lines().collect::<Vec<_>>();
+        assert_eq!(lines.len(), 5, "{text}");
+        assert!(lines.iter().take(3).all(|line| line.contains('"')), "{text}");
     }
 
     #[test]

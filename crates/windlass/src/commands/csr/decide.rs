@@ -208,10 +208,14 @@ mod tests {
         .unwrap()
     }
 
+    /// The conditions before, what is said, and the conditions after: none of them if nothing has to be
+    /// written, no answer if it must not be.
+    type Case = (&'static [&'static str], Decision, Option<&'static [&'static str]>);
+
     #[test]
     fn what_is_decided_stays_decided() {
         let now = Timestamp::UNIX_EPOCH;
-        let table: [(&[&str], Decision, Option<&[&str]>); 7] = [
+        let table: [Case; 7] = [
             (&[], Decision::Approve, Some(&["Approved"])),
             (&[], Decision::Deny, Some(&["Denied"])),
             (&["windlass.dev/ApprovalDelayed"], Decision::Approve, {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kube::Config;
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use windlass_pki::pem;
 use zeroize::Zeroizing;
 
+use crate::commands::print;
 use crate::datadir;
 
 /// Writes a file with which kubectl reaches the same server, with this certificate.
@@ -20,8 +21,7 @@ pub fn write(
     certificate: &Path,
     key: &Path,
 ) -> Result<()> {
-    let text = serde_saphyr::to_string(&contents(config, user, certificate, key))
-        .context("cannot write YAML")?;
+    let text = print::yaml(&contents(config, user, certificate, key))?;
     datadir::write_new(file, Zeroizing::new(text))
 }
 

@@ -49,8 +49,11 @@ impl Progress {
         if self.terminal && !self.said.is_empty() {
             let frame = FRAMES.get(self.frame % FRAMES.len()).copied().unwrap_or_default();
             let mut stderr = std::io::stderr().lock();
+            // A line that wraps could not be taken back.
+            let room = columns().saturating_sub(3);
+            let said = self.said.chars().take(room).collect::<String>();
             // Who cannot see it has lost nothing.
-            let _ = write!(stderr, "{CLEAR}{frame} {}", self.said);
+            let _ = write!(stderr, "{CLEAR}{frame} {said}");
             let _ = stderr.flush();
         }
     }
@@ -62,6 +65,12 @@ impl Progress {
             let _ = stderr.flush();
         }
     }
+}
+
+/// How wide the terminal is.
+fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok();
+    size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(80)
 }
 
 impl Drop for Progress {

@@ -1,7 +1,9 @@
 //! How far a request for a certificate has come, and what it waits for.
 
-use super::super::csr::Request;
-use super::super::csr::view::conditions;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequestCondition as Condition;
+
+use crate::commands::csr::Request;
+use crate::commands::csr::view::conditions;
 use crate::commands::print::plain;
 
 /// How far a request has come.
@@ -63,8 +65,8 @@ impl Step {
 /// What somebody has to say beyond the three conditions that Kubernetes knows.
 fn delay(request: &Request) -> Option<String> {
     let known = ["Approved", "Denied", "Failed"];
-    let others = conditions(request).iter().filter(|said| !known.contains(&said.type_.as_str()));
-    let last = others.filter(|said| said.status == "True").next_back();
+    let other = |said: &&Condition| said.status == "True" && !known.contains(&said.type_.as_str());
+    let last = conditions(request).iter().rfind(other);
     last.map(|said| because(&said.reason, &said.message))
 }
 

@@ -56,9 +56,6 @@ impl Waiting<'_> {
         let mut frames = tokio::time::interval(FRAME);
         let mut looks = tokio::time::interval(LOOK);
         let (mut seen, mut may_watch) = (false, true);
-        if let Some(issued) = self.look(Some(self.request), progress)? {
-            return Ok(issued);
-        }
         loop {
             let issued = tokio::select! {
                 event = events.next(), if may_watch => match event {
