@@ -1,11 +1,15 @@
 //! A client for the server of a kubeconfig.
 
 use std::path::Path;
+use std::time::Duration;
 
-use anyhow::{Error, Result, anyhow};
+use anyhow::{Error, Result, anyhow, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
 use super::print;
+
+/// How long a request may take.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A client for the server of `kubeconfig`, or of the one that kubectl would use.
 pub async fn client(kubeconfig: Option<&Path>) -> Result<kube::Client> {
@@ -43,6 +47,14 @@ pub fn explain(error: kube::Error) -> Error {
         }
         kube::Error::Api(status) => anyhow!("{}", print::plain(&status.message)),
         error => anyhow!("cannot reach the server of the kubeconfig: {}", brief(error)),
+    }
+}
+
+/// What a server answers, if it does. Watches go on for longer, so this is not the client's affair.
+pub async fn answer<T>(request: impl Future<Output = T>) -> Result<T> {
+    match tokio::time::timeout(PATIENCE, request).await {
+        Ok(answer) => Ok(answer),
+        Err(_) => bail!("the server of the kubeconfig did not answer for {PATIENCE:?}"),
     }
 }
 

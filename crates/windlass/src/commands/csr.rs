@@ -47,7 +47,7 @@ async fn list(arguments: CsrListArgs) -> Result<()> {
     let now = OffsetDateTime::now_utc();
     let mut views = Vec::new();
     loop {
-        let page = api.list(&wanted).await.map_err(connect::explain)?;
+        let page = connect::answer(api.list(&wanted)).await?.map_err(connect::explain)?;
         views.extend(page.items.iter().map(|request| View::of(request, now)));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => wanted = wanted.continue_token(&token),
@@ -108,7 +108,7 @@ async fn decide(arguments: CsrDecideArgs, decision: Decision) -> Result<()> {
 
 /// The request of this name.
 async fn get(api: &Api<Request>, name: &str) -> Result<Request> {
-    match api.get_opt(name).await.map_err(connect::explain)? {
+    match connect::answer(api.get_opt(name)).await?.map_err(connect::explain)? {
         Some(request) => Ok(request),
         None => bail!("there is no request {name:?}; see windlass csr list"),
     }

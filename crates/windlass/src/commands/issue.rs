@@ -166,7 +166,7 @@ async fn ask(
         status: None,
     };
     let api: Api<Request> = Api::all(client.clone());
-    match api.create(&PostParams::default(), &request).await {
+    match connect::answer(api.create(&PostParams::default(), &request)).await? {
         Ok(created) => Ok(created),
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
             let name = name.unwrap_or_default();

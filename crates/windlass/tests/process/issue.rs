@@ -7,14 +7,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::Receiver;
 use std::thread;
+use std::time::Instant;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{
-    Authority, CertificateRequest, ForeignCertificate, Issuance, PrivateKey, Serial, Subject,
-    SubjectKey, SystemRandom, Usages, Validity, issue_certificate, parse_certificate_blocks, pem,
+    AltNames, Authority, CertificateRequest, ForeignCertificate, Issuance, IssuedSubject,
+    PrivateKey, Serial, Subject, SubjectKey, SystemRandom, Usages, Validity, issue_certificate,
+    parse_certificate_blocks, pem, write_request,
 };
 
 use crate::access::add_user;
@@ -301,6 +303,46 @@ fn signed(admin: &Kubectl, name: &str, ca: &Authority) -> String {
     let usages = Usages::from_names(&usages).unwrap();
     let wanted = Issuance::of_request(&request, usages, validity, serial).unwrap();
     issue_certificate(ca, &wanted).unwrap().to_pem() + &ca.certificate().to_pem()
+}
+
+#[test]
+fn kubectl_alone_gets_a_certificate() {
+    let admin = Kubectl::new();
+    let key = PrivateKey::generate().unwrap();
+    let subject = IssuedSubject::new("dora", &["dev"]);
+    let text = write_request(&key, &subject, &AltNames::default()).unwrap();
+    let request = format!(
+        "apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\nmetadata:\n  name: dora\nspec:\n  \
+         request: {}\n  signerName: {CLIENT}\n  expirationSeconds: 86400\n  usages: [client auth]\n",
+        STANDARD.encode(text)
+    );
+    admin.ok_with(&request, &["create", "-f", "-"]);
+    admin.ok(&["certificate", "approve", "dora"]);
+    let started = Instant::now();
+    let certificate = loop {
+        let text = admin.ok(&["get", "csr", "dora", "-o", "jsonpath={.status.certificate}"]);
+        if !text.is_empty() {
+            break STANDARD.decode(text).unwrap();
+        }
+        assert!(started.elapsed() < PATIENCE, "no certificate");
+    };
+    let file = |name: &str| path(&admin, name).to_str().unwrap().to_owned();
+    fs::write(file("tls.key"), key.to_pem().unwrap().as_bytes()).unwrap();
+    fs::write(file("tls.crt"), certificate).unwrap();
+    let [tls_crt, tls_key] = [
+        format!("--client-certificate={}", file("tls.crt")),
+        format!("--client-key={}", file("tls.key")),
+    ];
+    admin.ok(&["config", "set-credentials", "dora", &tls_crt, &tls_key]);
+    let refused = admin.fails(&["--user", "dora", "get", "secrets"]);
+    assert!(refused.contains("User \"dora\" cannot list resource \"secrets\""), "{refused}");
+    // Windlass makes of it what kubectl does.
+    let shown: Value =
+        serde_json::from_str(&ok(&admin, &["csr", "show", "dora", "-o", "json"])).unwrap();
+    assert_eq!(
+        (&shown["state"], &shown["certificate"]["keyMatches"]),
+        (&"Approved,Issued".into(), &true.into())
+    );
 }
 
 #[test]

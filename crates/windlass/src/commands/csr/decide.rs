@@ -96,9 +96,9 @@ pub async fn decide(
         let Some(decided) = decided(&current, decision, reason, Timestamp::now())? else {
             return Ok(Decided::Before);
         };
-        let written =
-            api.replace_subresource("approval", &name, &PostParams::default(), &decided).await;
-        match written {
+        let post = PostParams::default();
+        let written = api.replace_subresource("approval", &name, &post, &decided);
+        match connect::answer(written).await? {
             Ok(_) => return Ok(Decided::Now),
             Err(kube::Error::Api(status)) if status.is_conflict() => {}
             Err(kube::Error::Api(status)) if status.is_forbidden() => {
@@ -110,7 +110,7 @@ pub async fn decide(
                 return Err(connect::explain(error)).context(doing);
             }
         }
-        current = api.get(&name).await.map_err(connect::explain)?;
+        current = connect::answer(api.get(&name)).await?.map_err(connect::explain)?;
         if current.metadata.uid != request.metadata.uid {
             bail!("{name} is another request now: look at it with windlass csr show {name}");
         }
@@ -180,7 +180,7 @@ async fn may(client: &Client, attributes: Value) -> Result<bool> {
     let request = HttpRequest::post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
         .header("content-type", "application/json")
         .body(review.to_string().into_bytes())?;
-    let answer: Value = client.request(request).await?;
+    let answer: Value = connect::answer(client.request(request)).await??;
     Ok(answer["status"]["allowed"] == true)
 }
 

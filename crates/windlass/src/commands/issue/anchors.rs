@@ -33,10 +33,11 @@ impl Anchors {
 
 /// Finds the anchors of a signer. That there are none is no reason to be without a certificate.
 pub async fn of(client: &Client, signer: &str) -> Anchors {
-    let bundles = match bundles(client, signer).await {
-        Ok(Some(bundles)) => bundles,
-        Ok(None) => return Anchors::None("the server has no ClusterTrustBundles".into()),
-        Err(error) => return Anchors::None(format!("{:#}", connect::explain(error))),
+    let bundles = match connect::answer(bundles(client, signer)).await {
+        Ok(Ok(Some(bundles))) => bundles,
+        Ok(Ok(None)) => return Anchors::None("the server has no ClusterTrustBundles".into()),
+        Ok(Err(error)) => return Anchors::None(connect::explain(error).to_string()),
+        Err(error) => return Anchors::None(error.to_string()),
     };
     let texts = bundles.iter().filter_map(|bundle| bundle.data["spec"]["trustBundle"].as_str());
     match joined(texts) {

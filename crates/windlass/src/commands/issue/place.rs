@@ -84,6 +84,8 @@ impl Place {
             Err(TryLockError::WouldBlock) => {
                 bail!("another windlass issue is at work in {}", path.display())
             }
+            // Not every file system has locks, and one at a time is the usual case.
+            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
             Err(TryLockError::Error(error)) => return Err(error).with_context(cannot),
         }
         clean(&root).with_context(cannot)?;

@@ -77,7 +77,8 @@ impl Waiting<'_> {
                     None => bail!("the watch of {} ended", self.name),
                 },
                 _ = looks.tick(), if !may_watch => {
-                    let found = self.api.get_opt(self.name).await.map_err(connect::explain)?;
+                    let found = connect::answer(self.api.get_opt(self.name)).await?;
+                    let found = found.map_err(connect::explain)?;
                     self.look(found.as_ref(), progress)?
                 }
                 _ = frames.tick() => {
