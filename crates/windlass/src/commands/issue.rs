@@ -21,7 +21,8 @@ use kube::{Api, Client, ResourceExt as _};
 use serde::Serialize;
 use time::OffsetDateTime;
 use windlass_pki::{
-    ForeignCertificate, PrivateKey, SubjectKey, parse_certificate_blocks, pem, write_request,
+    CertificateRequest, ForeignCertificate, IssuedSubject, PrivateKey, SubjectKey,
+    parse_certificate_blocks, pem, write_request,
 };
 
 use super::csr::decide::{self, Decision, Reason};
@@ -30,7 +31,6 @@ use super::csr::{self, Request};
 use super::{connect, print};
 use crate::cli::{Format, IssueArgs};
 
-use anchors::Anchors;
 use place::{Place, Set};
 use progress::Progress;
 use wanted::Wanted;
@@ -52,11 +52,15 @@ async fn issue(arguments: IssueArgs) -> Result<()> {
         bail!("{} exists already: choose another --write-kubeconfig", file.display());
     }
     let place = Place::open(&arguments.out)?;
-    let wanted = if arguments.renew {
-        Wanted::again(&place.renewable()?, &arguments)?
+    let (wanted, old_anchors) = if arguments.renew {
+        let there = place.renewable()?;
+        let wanted = Wanted::again(&there, &arguments)?;
+        // Those of another signer are of no use.
+        let same = there.note.is_some_and(|note| note.signer == wanted.signer);
+        (wanted, there.anchors.filter(|_| same))
     } else {
         place.must_be_free()?;
-        Wanted::first(&arguments)?
+        (Wanted::first(&arguments)?, None)
     };
     let key = PrivateKey::generate_of(wanted.key_type.kind())?;
     let mut progress = Progress::new();
@@ -68,26 +72,27 @@ async fn issue(arguments: IssueArgs) -> Result<()> {
     let text = wait::wait(&api, &request, arguments.timeout, &mut progress).await?;
     let chain = parse_certificate_blocks(&text)
         .with_context(|| format!("{} has a certificate that is none", request.name_any()))?;
-    let leaf = leaf_of(&chain, &key, &wanted)?;
+    let leaf = leaf_of(&chain, &key, &request, &mut progress)?;
     let anchors = anchors::of(&client, &wanted.signer).await;
+    let (anchors, said) = anchors.settle(old_anchors, &wanted.signer);
+    if let Some(said) = said {
+        progress.note(&said);
+    }
     drop(progress);
 
-    if let Anchors::None(why) = &anchors {
-        eprintln!("windlass: no ca.crt: {why}");
-    }
     let made = Made {
         request: request.name_any(),
         signer: wanted.signer.clone(),
         certificate: Issued::of(leaf, chain.len(), None, OffsetDateTime::now_utc()),
         key_file: place.file("tls.key"),
         certificate_file: place.file("tls.crt"),
-        ca_file: anchors.text().map(|_| place.file("ca.crt")),
+        ca_file: anchors.as_ref().map(|_| place.file("ca.crt")),
         kubeconfig: arguments.write_kubeconfig.clone(),
     };
     let set = Set {
         key: key.to_pem()?,
         chain: pem::encode_certificates(chain.iter().map(ForeignCertificate::der)),
-        anchors: anchors.text().map(str::to_owned),
+        anchors,
         note: wanted.note().render()?,
     };
     place.write(set)?;
@@ -192,14 +197,18 @@ async fn approve(client: &Client, request: &Request, progress: &mut Progress) {
 fn leaf_of<'a>(
     chain: &'a [ForeignCertificate],
     key: &PrivateKey,
-    wanted: &Wanted,
+    request: &Request,
+    progress: &mut Progress,
 ) -> Result<&'a ForeignCertificate> {
     let leaf = chain.first().context("there is no certificate")?;
     if *leaf.public_key() != SubjectKey::from_der(key.public_key().as_der())? {
         bail!("the certificate is for another key than the one that was asked for; it is not used");
     }
-    if *leaf.alt_names() != wanted.names {
-        eprintln!("windlass: the certificate has other names than were asked for");
+    let asked = CertificateRequest::from_pem(&request.spec.request.0)?;
+    let same = IssuedSubject::of(leaf.subject()) == IssuedSubject::of(asked.subject())
+        && leaf.alt_names() == asked.alt_names();
+    if !same {
+        progress.note("the certificate has other names than were asked for");
     }
     Ok(leaf)
 }

@@ -17,16 +17,23 @@ const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
 pub enum Anchors {
     /// As PEM, each once.
     Published(String),
-    /// Why there are none.
-    None(String),
+    /// There are none.
+    None,
+    /// Nobody knows, and why.
+    Unknown(String),
 }
 
 impl Anchors {
-    /// The anchors as PEM.
-    pub fn text(&self) -> Option<&str> {
-        match self {
-            Self::Published(text) => Some(text),
-            Self::None(_) => None,
+    /// The anchors to write, and what there is to say about it. Those of before stay if there is no
+    /// telling what they are now: a certificate that is renewed is verified with the same, mostly.
+    pub fn settle(self, before: Option<String>, signer: &str) -> (Option<String>, Option<String>) {
+        match (self, before) {
+            (Self::Published(text), _) => (Some(text), None),
+            (Self::None, _) => {
+                (None, Some(format!("no ca.crt: {signer} publishes no ClusterTrustBundle")))
+            }
+            (Self::Unknown(why), None) => (None, Some(format!("no ca.crt: {why}"))),
+            (Self::Unknown(why), before) => (before, Some(format!("ca.crt is the old one: {why}"))),
         }
     }
 }
@@ -35,15 +42,12 @@ impl Anchors {
 pub async fn of(client: &Client, signer: &str) -> Anchors {
     let bundles = match connect::answer(bundles(client, signer)).await {
         Ok(Ok(Some(bundles))) => bundles,
-        Ok(Ok(None)) => return Anchors::None("the server has no ClusterTrustBundles".into()),
-        Ok(Err(error)) => return Anchors::None(connect::explain(error).to_string()),
-        Err(error) => return Anchors::None(error.to_string()),
+        Ok(Ok(None)) => return Anchors::Unknown("the server has no ClusterTrustBundles".into()),
+        Ok(Err(error)) => return Anchors::Unknown(connect::explain(error).to_string()),
+        Err(error) => return Anchors::Unknown(error.to_string()),
     };
     let texts = bundles.iter().filter_map(|bundle| bundle.data["spec"]["trustBundle"].as_str());
-    match joined(texts) {
-        Some(text) => Anchors::Published(text),
-        None => Anchors::None(format!("{signer} publishes no ClusterTrustBundle")),
-    }
+    joined(texts).map_or(Anchors::None, Anchors::Published)
 }
 
 /// The bundles of a signer, in the order of their names; none if the server does not know bundles.
@@ -96,6 +100,25 @@ mod tests {
         assert_eq!(joined([both.as_str(), &two].into_iter()), Some(format!("{one}{two}")));
         assert_eq!(joined(["rubbish", ""].into_iter()), None);
         assert_eq!(joined([].into_iter()), None);
+    }
+
+    #[test]
+    fn old_anchors_stay_while_the_new_ones_are_unknown() {
+        let old = || Some("old".to_owned());
+        let settled = |anchors: Anchors, before| {
+            let (text, said) = anchors.settle(before, "example.com/a");
+            (text, said.unwrap_or_default())
+        };
+        let (text, said) = settled(Anchors::Unknown("no answer".into()), old());
+        assert_eq!((text, said.as_str()), (old(), "ca.crt is the old one: no answer"));
+        let (text, said) = settled(Anchors::Unknown("no answer".into()), None);
+        assert_eq!((text, said.as_str()), (None, "no ca.crt: no answer"));
+        let (text, said) = settled(Anchors::None, old());
+        assert!(text.is_none() && said.contains("example.com/a publishes no"), "{said}");
+        assert_eq!(
+            settled(Anchors::Published("new".into()), old()),
+            (Some("new".into()), String::new())
+        );
     }
 
     fn anchor(name: &str) -> String {

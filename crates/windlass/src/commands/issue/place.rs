@@ -68,6 +68,8 @@ pub struct Renewable {
     pub certificate: ForeignCertificate,
     /// What else was asked for, if that was written down.
     pub note: Option<Note>,
+    /// What it is verified with, if that is known.
+    pub anchors: Option<String>,
 }
 
 impl Place {
@@ -132,14 +134,24 @@ impl Place {
         let text = fs::read(&file).with_context(cannot)?;
         let chain = parse_certificate_blocks(&text).with_context(cannot)?;
         let certificate = chain.into_iter().next().with_context(cannot)?;
-        let file = self.file("issue.json");
-        let cannot = || format!("cannot read {}", file.display());
-        let note = match fs::read(&file) {
-            Ok(text) => Some(Note::read(&text).with_context(cannot)?),
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            Err(error) => return Err(error).with_context(cannot),
-        };
-        Ok(Renewable { certificate, note })
+        let note =
+            match self.read("issue.json")? {
+                Some(text) => Some(Note::read(text.as_bytes()).with_context(|| {
+                    format!("cannot read {}", self.file("issue.json").display())
+                })?),
+                None => None,
+            };
+        Ok(Renewable { certificate, note, anchors: self.read("ca.crt")? })
+    }
+
+    /// A file that need not be there.
+    fn read(&self, name: &str) -> Result<Option<String>> {
+        let file = self.file(name);
+        match fs::read_to_string(&file) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", file.display())),
+        }
     }
 
     /// Puts a set in the place of the one that is here, if any.

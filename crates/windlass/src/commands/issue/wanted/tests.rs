@@ -68,7 +68,7 @@ fn what_is_there_is_asked_for_again() {
         arguments("--signer example.com/a --cn jane --usage any --duration 1d --key-type ed25519");
     let note = Wanted::first(&first).unwrap().note();
     assert_eq!(Note::read(note.render().unwrap().as_bytes()).unwrap(), note);
-    let there = Renewable { certificate, note: Some(note) };
+    let there = Renewable { certificate, note: Some(note), anchors: None };
 
     let again = Wanted::again(&there, &arguments("--renew")).unwrap();
     assert_eq!(
