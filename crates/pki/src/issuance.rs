@@ -4,7 +4,7 @@
 //! extensions are dropped. What is made is looked at before it is signed ([`Lint`]), and read again
 //! and verified after.
 
-mod alt_names;
+pub(crate) mod alt_names;
 mod check;
 mod lint;
 mod subject;

@@ -12,6 +12,7 @@
 //! - [`Authority`] and [`Leaf`]: who issues, and what; [`issue`] does it.
 //! - [`Issuance`]: what somebody asked for; [`issue_certificate`] makes of it what Kubernetes
 //!   would. [`policy`], [`Usages`] and [`lifetime`] say what may be in it.
+//! - [`write_request`]: asking somebody else for one.
 //! - [`CertificateRequest`], [`ForeignCertificate`], [`SubjectKey`], [`parse_trust_anchors`],
 //!   [`parse_certificate_blocks`], [`IssuedChain`]: what others made, read as Go reads it.
 //!
@@ -24,6 +25,7 @@ pub mod pem;
 pub mod policy;
 
 mod alt_name;
+mod asking;
 mod authority;
 mod certificate;
 mod error;
@@ -40,6 +42,7 @@ mod usages;
 mod validity;
 
 pub use alt_name::AltName;
+pub use asking::write_request;
 pub use authority::{Authority, Leaf, issue};
 pub use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 pub use certificate::Certificate;

@@ -5,6 +5,7 @@
 
 mod access;
 mod controllers;
+mod requests;
 mod values;
 
 use std::net::SocketAddr;
@@ -15,6 +16,9 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 pub use access::{AccessArgs, AuditArgs, InflightArgs};
 pub use controllers::{ControllersArgs, ElectionArgs, IssuingArgs};
+pub use requests::{
+    CsrCommand, CsrDecideArgs, CsrListArgs, CsrShowArgs, Format, IssueArgs, KeyType, NameArgs,
+};
 pub use values::{Expiry, FeatureGate, Plugin};
 
 /// The certificate and trust plane of Kubernetes in one program.
@@ -54,6 +58,14 @@ pub enum Command {
     /// Make credentials for people.
     #[command(subcommand)]
     User(UserCommand),
+    /// Get a certificate: make a key, ask a signer, wait, and write what comes.
+    ///
+    /// The key never leaves this machine. Files appear all at once when everything is there, and what was
+    /// there before stays until then.
+    Issue(Box<IssueArgs>),
+    /// List, show, approve or deny requests for certificates.
+    #[command(subcommand)]
+    Csr(CsrCommand),
     /// Ask whether you, or somebody else, may do something. Exits with 1 if not.
     CanI(CanIArgs),
     /// Print the version.

@@ -3,7 +3,10 @@
 mod can_i;
 mod connect;
 mod controllers;
+mod csr;
 mod data_dir;
+mod issue;
+mod print;
 mod server;
 mod store;
 mod up;
@@ -22,6 +25,8 @@ pub fn run(command: Command) -> Result<()> {
         Command::Controllers(arguments) => controllers::run(*arguments),
         Command::Store(command) => store::run(command),
         Command::User(command) => user::run(command),
+        Command::Issue(arguments) => issue::run(*arguments),
+        Command::Csr(command) => csr::run(command),
         Command::CanI(arguments) => can_i::run(arguments),
         Command::Version => version::run(),
     }

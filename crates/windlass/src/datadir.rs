@@ -19,7 +19,7 @@
 //! and its certificate do not belong together. If they do not, somebody put them there, and we say
 //! so rather than overwrite them.
 
-mod durable;
+pub mod durable;
 mod kubeconfig;
 mod lock;
 mod user;

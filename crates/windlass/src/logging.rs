@@ -36,11 +36,18 @@ fn level(arguments: &LogArgs) -> LevelFilter {
     }
 }
 
+const CLIENT: &str = "kube_client::client::builder";
+
 /// What libraries have to say about every frame drowns our own words, so that comes with trace only.
 fn targets(level: LevelFilter) -> Targets {
     let libraries = if level == LevelFilter::TRACE { level } else { level.min(LevelFilter::INFO) };
+    // It logs each error that it also returns, and those who get it say what was being done.
+    let client = if level == LevelFilter::TRACE { level } else { LevelFilter::OFF };
     // A prefix: the crates are called windlass_server and so on.
-    Targets::new().with_default(libraries).with_target("windlass", level)
+    Targets::new()
+        .with_default(libraries)
+        .with_target("windlass", level)
+        .with_target(CLIENT, client)
 }
 
 #[cfg(test)]
@@ -62,5 +69,6 @@ mod tests {
         }
         assert!(targets(LevelFilter::WARN).would_enable("rustls", &Level::WARN));
         assert!(!targets(LevelFilter::WARN).would_enable("rustls", &Level::INFO));
+        assert!(!targets(LevelFilter::DEBUG).would_enable(CLIENT, &Level::ERROR));
     }
 }

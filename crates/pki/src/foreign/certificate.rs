@@ -102,6 +102,30 @@ impl ForeignCertificate {
         &self.subject
     }
 
+    /// Who says that it is theirs to issue. Nothing has been verified.
+    pub fn issuer(&self) -> Name {
+        let issuer = self.fields().and_then(|mut tbs| {
+            for _ in ["serial number", "signature algorithm"] {
+                tbs.any()?;
+            }
+            Name::in_certificate(tbs.element(tag::SEQUENCE)?.whole).ok()
+        });
+        issuer.unwrap_or_default()
+    }
+
+    /// Its serial number, big-endian without leading zeros.
+    pub fn serial(&self) -> Vec<u8> {
+        let serial = self.fields().and_then(|mut tbs| tbs.integer());
+        serial.unwrap_or_default().iter().copied().skip_while(|octet| *octet == 0).collect()
+    }
+
+    /// What stands in it, from the serial number on. It has been read before, so it is there.
+    fn fields(&self) -> Option<Reader<'_>> {
+        let mut tbs = Reader::new(&self.der).sequence()?.sequence()?;
+        version(&mut tbs).ok()?;
+        Some(tbs)
+    }
+
     /// Its subject, byte for byte.
     pub(crate) fn subject_der(&self) -> &[u8] {
         &self.subject_der

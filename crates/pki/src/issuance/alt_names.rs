@@ -12,7 +12,7 @@ const URI: u8 = 0x86;
 const IP: u8 = 0x87;
 
 /// The names as they will be in the certificate. Those of a request are already.
-pub(super) fn canonical(names: &AltNames) -> Result<AltNames, Error> {
+pub(crate) fn canonical(names: &AltNames) -> Result<AltNames, Error> {
     let ascii = |names: &[String], what| {
         let all = names.iter().all(|name| name.is_ascii());
         all.then_some(()).ok_or(Error::InvalidName { what, reason: "it is not ASCII" })
@@ -31,7 +31,7 @@ pub(super) fn canonical(names: &AltNames) -> Result<AltNames, Error> {
 }
 
 /// The value of the extension.
-pub(super) fn to_der(names: &AltNames) -> Vec<u8> {
+pub(crate) fn to_der(names: &AltNames) -> Vec<u8> {
     let texts = |tag, texts: &[String]| {
         texts.iter().map(|text| tlv(tag, text.as_bytes())).collect::<Vec<_>>().concat()
     };

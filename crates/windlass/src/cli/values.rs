@@ -7,7 +7,10 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use windlass_api::duration::DurationError;
+use windlass_api::field::{Errors, Path};
 use windlass_api::names;
+use windlass_api::signer_name::SignerName;
+use windlass_pki::Usages;
 
 /// A feature and whether it is on, from `Name=true`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,5 +142,34 @@ pub fn issuer(text: &str) -> Result<String, &'static str> {
         Err("must be a URL, or a name without a colon")
     } else {
         Ok(text.to_owned())
+    }
+}
+
+/// Reads the name of a signer.
+pub fn signer_name(text: &str) -> Result<String, String> {
+    let mut errors = Errors::new();
+    match SignerName::parse(&Path::new("signer"), text, &mut errors) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err("must be like example.com/signer-name: a domain, a slash and a name".into()),
+    }
+}
+
+/// Reads a usage, by the name that requests have for it.
+pub fn usage(text: &str) -> Result<String, String> {
+    let name = text.trim();
+    match Usages::from_names(&[name]) {
+        Ok(_) => Ok(name.to_owned()),
+        Err(_) => Err("must be like 'digital signature', 'server auth' or 'client auth'".into()),
+    }
+}
+
+/// Reads how long a certificate is to last: `24h`, `90d`, `1d12h`. Kubernetes wants ten minutes at
+/// least, and counts seconds in 31 bits.
+pub fn lifetime(text: &str) -> Result<Duration, &'static str> {
+    match expiry(text) {
+        Ok(Expiry::After(lasts)) if lasts < Duration::from_secs(600) => Err("must be at least 10m"),
+        Ok(Expiry::After(lasts)) if i32::try_from(lasts.as_secs()).is_ok() => Ok(lasts),
+        Ok(Expiry::After(_)) => Err("is too long"),
+        Ok(Expiry::At(_)) | Err(_) => Err("must be like 24h, 90d or 1d12h"),
     }
 }

@@ -1,9 +1,15 @@
 //! A client for the server of a kubeconfig.
 
 use std::path::Path;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Error, Result, anyhow, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+
+use super::print;
+
+/// How long a request may take.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A client for the server of `kubeconfig`, or of the one that kubectl would use.
 pub async fn client(kubeconfig: Option<&Path>) -> Result<kube::Client> {
@@ -12,17 +18,44 @@ pub async fn client(kubeconfig: Option<&Path>) -> Result<kube::Client> {
 
 /// How to reach the server of `kubeconfig`, or of the one that kubectl would use.
 pub async fn config(kubeconfig: Option<&Path>) -> Result<kube::Config> {
-    Ok(match kubeconfig {
+    match kubeconfig {
         Some(path) => {
-            let named = || path.display().to_string();
-            let file = Kubeconfig::read_from(path).with_context(named)?;
+            let cannot = |error| anyhow!("cannot use {}: {}", path.display(), brief(error));
+            let file = Kubeconfig::read_from(path).map_err(cannot)?;
             let options = KubeConfigOptions::default();
-            kube::Config::from_custom_kubeconfig(file, &options).await.with_context(named)?
+            kube::Config::from_custom_kubeconfig(file, &options).await.map_err(cannot)
         }
-        None => kube::Config::infer()
-            .await
-            .context("no kubeconfig: name one with --kubeconfig or in KUBECONFIG")?,
-    })
+        None => kube::Config::infer().await.map_err(|error| {
+            let error = brief(error);
+            anyhow!("no kubeconfig: name one with --kubeconfig or in KUBECONFIG ({error})")
+        }),
+    }
+}
+
+/// The first line of what it comes down to.
+fn brief(error: impl Into<Error>) -> String {
+    let error = error.into();
+    let cause = error.root_cause().to_string();
+    print::plain(cause.lines().next().unwrap_or_default())
+}
+
+/// Why a server was of no help, on one line and without the names of our libraries.
+pub fn explain(error: kube::Error) -> Error {
+    match error {
+        kube::Error::Api(status) if status.code == 401 => {
+            anyhow!("the server does not know who you are: check the user of the kubeconfig")
+        }
+        kube::Error::Api(status) => anyhow!("{}", print::plain(&status.message)),
+        error => anyhow!("cannot reach the server of the kubeconfig: {}", brief(error)),
+    }
+}
+
+/// What a server answers, if it does. Watches go on for longer, so this is not the client's affair.
+pub async fn answer<T>(request: impl Future<Output = T>) -> Result<T> {
+    match tokio::time::timeout(PATIENCE, request).await {
+        Ok(answer) => Ok(answer),
+        Err(_) => bail!("the server of the kubeconfig did not answer for {PATIENCE:?}"),
+    }
 }
 
 /// Runs what needs a client to its end.

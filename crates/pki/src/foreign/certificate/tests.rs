@@ -93,6 +93,20 @@ fn check(der: &[u8], good: bool, what: &str) {
 }
 
 #[test]
+fn tells_its_issuer_and_its_number() {
+    let table: [(&[u8], &[u8]); 3] =
+        [(&[2, 1, 1], &[1]), (&[2, 2, 0, 0x80], &[0x80]), (&[2, 1, 0], &[])];
+    for (serial, told) in table {
+        let der = Parts::with(|parts| parts.serial = serial.to_vec());
+        let certificate = ForeignCertificate::from_der(&der).unwrap();
+        assert_eq!(certificate.serial(), told);
+        assert_eq!(certificate.issuer().common_name(), "issuer");
+    }
+    let first = Parts::with(|parts| (parts.version, parts.extensions) = (Vec::new(), Vec::new()));
+    assert_eq!(ForeignCertificate::from_der(&first).unwrap().issuer().common_name(), "issuer");
+}
+
+#[test]
 fn reads_the_facts() {
     let certificate = ForeignCertificate::from_der(&Parts::with(|_| ())).unwrap();
     assert!(certificate.is_authority());

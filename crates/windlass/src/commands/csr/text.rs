@@ -1,0 +1,219 @@
+//! Requests for certificates as text for people.
+
+use windlass_api::age::human_duration;
+
+use super::Request;
+use super::view::{Decoded, Issued, Names, Said, View};
+use crate::cli::Format;
+use crate::commands::print::{plain, table, word, words};
+
+/// What an object is called in what programs read.
+pub fn object(name: &str) -> String {
+    format!("certificatesigningrequest.certificates.k8s.io/{name}")
+}
+
+/// What a request is about, on one line.
+pub fn line(view: &View) -> String {
+    let names = match &view.request {
+        Decoded::Read(asked) => brief(&asked.names),
+        Decoded::Unreadable { unreadable } => format!("unreadable ({})", plain(unreadable)),
+    };
+    let usages = words_or(&view.usages, "no usage");
+    let (signer, who) = (word(&view.signer), word(&view.requestor.username));
+    format!("{names} from {signer} for {usages}, {}, asked by {who}", duration(view))
+}
+
+/// Requests, one a line, as kubectl has them.
+pub fn list(views: &[View], format: Option<Format>) -> String {
+    if format == Some(Format::Name) {
+        return views.iter().map(|view| object(&view.name) + "\n").collect();
+    }
+    let wide = format == Some(Format::Wide);
+    let mut head = vec!["NAME", "AGE", "SIGNERNAME", "REQUESTOR", "REQUESTEDDURATION", "CONDITION"];
+    if wide {
+        head.extend(["NAMES", "KEY", "CERTIFICATE"]);
+    }
+    let mut rows = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
+    rows.extend(views.iter().map(|view| {
+        let mut row = vec![
+            word(&view.name),
+            view.age.clone(),
+            word(&view.signer),
+            word(&view.requestor.username),
+            asked_duration(view).unwrap_or_else(|| "<none>".into()),
+            view.state.clone(),
+        ];
+        if wide {
+            row.extend(match &view.request {
+                Decoded::Read(asked) => [brief(&asked.names), asked.key.clone()],
+                Decoded::Unreadable { .. } => ["<unreadable>".into(), "<unreadable>".into()],
+            });
+            row.push(match &view.certificate {
+                Some(Decoded::Read(issued)) => issued.standing.clone(),
+                Some(Decoded::Unreadable { .. }) => "<unreadable>".into(),
+                None => "<none>".into(),
+            });
+        }
+        row
+    }));
+    table(&rows)
+}
+
+/// Everything about a request.
+pub fn show(view: &View, request: &Request, format: Option<Format>) -> String {
+    if format == Some(Format::Name) {
+        return object(&view.name) + "\n";
+    }
+    let mut text = Text::default();
+    text.field("Name", word(&view.name));
+    text.field("Signer", word(&view.signer));
+    let groups = words_or(&view.requestor.groups, "none");
+    let who = word(&view.requestor.username);
+    text.field("Asked by", format!("{who} (groups: {groups}), {} ago", view.age));
+    text.field("Usages", words_or(&view.usages, "none"));
+    text.field("Duration", duration(view));
+    text.field("State", view.state.clone());
+    text.heading("Request");
+    match &view.request {
+        Decoded::Read(asked) => {
+            text.names(&asked.names);
+            text.field("Key", asked.key.clone());
+            text.field(
+                "Proof",
+                match &asked.unproven {
+                    None => "who asks has the key".into(),
+                    Some(error) => format!("NONE: {}", plain(error)),
+                },
+            );
+            text.list("Extensions", &asked.other_extensions);
+        }
+        Decoded::Unreadable { unreadable } => text.field("Unreadable", plain(unreadable)),
+    }
+    text.heading("Certificate");
+    match &view.certificate {
+        Some(Decoded::Read(issued)) => text.certificate(issued),
+        Some(Decoded::Unreadable { unreadable }) => text.field("Unreadable", plain(unreadable)),
+        None => text.line("none"),
+    }
+    text.heading("Conditions");
+    if view.conditions.is_empty() {
+        text.line("none");
+    }
+    view.conditions.iter().for_each(|said| text.line(&condition(said)));
+    let mut text = text.0;
+    if format == Some(Format::Wide) {
+        text.push('\n');
+        text.push_str(&pem(&request.spec.request.0));
+        if let Some(certificate) = request.status.as_ref().and_then(|s| s.certificate.as_ref()) {
+            text.push_str(&pem(&certificate.0));
+        }
+    }
+    text
+}
+
+/// Lines of a description.
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    fn heading(&mut self, heading: &str) {
+        self.0.push_str(&format!("\n{heading}\n"));
+    }
+
+    fn line(&mut self, line: &str) {
+        self.0.push_str(&format!("  {line}\n"));
+    }
+
+    fn field(&mut self, label: &str, value: String) {
+        let label = format!("{label}:");
+        self.0.push_str(&format!("  {label:<12} {value}\n"));
+    }
+
+    fn list(&mut self, label: &str, values: &[String]) {
+        if !values.is_empty() {
+            self.field(label, words(values));
+        }
+    }
+
+    fn names(&mut self, names: &Names) {
+        let none = names.subject.is_empty();
+        self.field("Subject", if none { "none".into() } else { plain(&names.subject) });
+        self.list("DNS names", &names.dns_names);
+        self.list("Addresses", &names.ip_addresses);
+        self.list("URIs", &names.uris);
+        self.list("E-mail", &names.email_addresses);
+    }
+
+    fn certificate(&mut self, issued: &Issued) {
+        self.field("Serial", issued.serial.clone());
+        self.names(&issued.names);
+        let (from, until) = (&issued.not_before, &issued.not_after);
+        self.field("Validity", format!("{from} to {until}, {}", issued.standing));
+        self.field("Issuer", plain(&issued.issuer));
+        let belongs = match issued.key_matches {
+            Some(true) => "the request's",
+            Some(false) => "NOT the request's",
+            None => "the request's cannot be read",
+        };
+        self.field("Key", format!("{}, {belongs}", issued.key));
+        if issued.chain_length > 1 {
+            self.field("Chain", format!("{} certificates", issued.chain_length));
+        }
+    }
+}
+
+fn condition(said: &Said) -> String {
+    let (kind, status) = (word(&said.kind), word(&said.status));
+    let reason = if said.reason.is_empty() { "no reason".into() } else { plain(&said.reason) };
+    format!("{kind} {status}, {} ago, {reason}: {}", said.age, plain(&said.message))
+}
+
+/// Whom a request or certificate names, on one line.
+pub fn brief(names: &Names) -> String {
+    let kinds = [
+        ("DNS", &names.dns_names),
+        ("IP", &names.ip_addresses),
+        ("URI", &names.uris),
+        ("email", &names.email_addresses),
+    ];
+    let mut parts = Vec::new();
+    if !names.subject.is_empty() {
+        parts.push(plain(&names.subject));
+    }
+    for (kind, values) in kinds {
+        parts.extend(values.iter().map(|value| format!("{kind}:{}", word(value))));
+    }
+    if parts.is_empty() { "nobody".into() } else { parts.join(", ") }
+}
+
+fn words_or(all: &[String], none: &str) -> String {
+    // The spaces in usages are their own.
+    let shown = all.iter().map(|text| {
+        if text.contains(' ') && !text.starts_with(' ') && !text.contains("  ") {
+            text.split(' ').map(word).collect::<Vec<_>>().join(" ")
+        } else {
+            word(text)
+        }
+    });
+    if all.is_empty() { none.into() } else { shown.collect::<Vec<_>>().join(", ") }
+}
+
+fn duration(view: &View) -> String {
+    match asked_duration(view) {
+        Some(asked) => format!("{asked} asked for"),
+        None => "as long as the signer gives".into(),
+    }
+}
+
+fn asked_duration(view: &View) -> Option<String> {
+    view.requested_seconds.map(|seconds| human_duration(seconds.into()))
+}
+
+/// PEM may have any text around it.
+fn pem(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    text.lines().map(|line| plain(line) + "\n").collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,319 @@
+//! A request for a certificate with everything in it decoded, for people and for programs.
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequestCondition as Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt as _;
+use serde::Serialize;
+use time::OffsetDateTime;
+use windlass_api::age::human_duration;
+use windlass_api::timestamp;
+use windlass_pki::{
+    AltNames, CertificateRequest, ForeignCertificate, KeyAlgorithm, Name, SubjectKey,
+    parse_certificate_blocks,
+};
+
+use super::Request;
+
+/// A request, decoded.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct View {
+    pub name: String,
+    pub signer: String,
+    pub requestor: Requestor,
+    pub created: Option<String>,
+    /// How long ago that was.
+    #[serde(skip)]
+    pub age: String,
+    pub usages: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requested_seconds: Option<i32>,
+    /// As kubectl has it: Pending, or Approved, Denied, Failed and Issued.
+    pub state: String,
+    pub request: Decoded<Asked>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<Decoded<Issued>>,
+    pub conditions: Vec<Said>,
+}
+
+/// Who asked. The server knows; the requestor cannot choose.
+#[derive(Debug, Serialize)]
+pub struct Requestor {
+    pub username: String,
+    pub groups: Vec<String>,
+}
+
+/// What could be read, or why it could not.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum Decoded<T> {
+    Read(T),
+    Unreadable { unreadable: String },
+}
+
+/// What a request asks for.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Asked {
+    #[serde(flatten)]
+    pub names: Names,
+    pub key: String,
+    /// Why the request does not prove that who asks has the key; none if it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unproven: Option<String>,
+    /// Identifiers of extensions beside the names. Kubernetes' own signers leave them out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub other_extensions: Vec<String>,
+}
+
+/// What a certificate says.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Issued {
+    pub serial: String,
+    #[serde(flatten)]
+    pub names: Names,
+    pub issuer: String,
+    pub not_before: String,
+    pub not_after: String,
+    /// How it stands with its validity now.
+    #[serde(skip)]
+    pub standing: String,
+    pub key: String,
+    /// Whether its key is the request's; none if the request cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_matches: Option<bool>,
+    /// How many certificates there are, with this one.
+    pub chain_length: usize,
+}
+
+/// Whom a request or a certificate names.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Names {
+    pub subject: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dns_names: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ip_addresses: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub uris: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub email_addresses: Vec<String>,
+}
+
+/// A condition.
+#[derive(Debug, Serialize)]
+pub struct Said {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub status: String,
+    pub reason: String,
+    pub message: String,
+    pub updated: Option<String>,
+    /// How long ago that was.
+    #[serde(skip)]
+    pub age: String,
+}
+
+impl View {
+    /// What a request says, at this time.
+    pub fn of(request: &Request, now: OffsetDateTime) -> Self {
+        let asked = CertificateRequest::from_pem(&request.spec.request.0);
+        let certificate = request.status.as_ref().and_then(|status| status.certificate.as_ref());
+        let certificate = certificate.filter(|text| !text.0.is_empty());
+        let key = asked.as_ref().ok().map(CertificateRequest::public_key);
+        let created = request.metadata.creation_timestamp.as_ref();
+        Self {
+            name: request.name_any(),
+            signer: request.spec.signer_name.clone(),
+            requestor: Requestor {
+                username: request.spec.username.clone().unwrap_or_default(),
+                groups: request.spec.groups.clone().unwrap_or_default(),
+            },
+            created: created.and_then(moment).map(timestamp::format),
+            age: age(created, now),
+            usages: request.spec.usages.clone().unwrap_or_default(),
+            requested_seconds: request.spec.expiration_seconds,
+            state: state(request, certificate.is_some()),
+            certificate: certificate.map(|text| issued(&text.0, key, now)),
+            request: asked.as_ref().map(Asked::of).into(),
+            conditions: conditions(request).iter().map(|said| Said::of(said, now)).collect(),
+        }
+    }
+
+    /// Whether nobody has decided on it.
+    pub fn is_pending(&self) -> bool {
+        !self.conditions.iter().any(|said| said.kind == "Approved" || said.kind == "Denied")
+    }
+}
+
+/// The conditions of a request.
+pub fn conditions(request: &Request) -> &[Condition] {
+    request.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default()
+}
+
+fn state(request: &Request, has_certificate: bool) -> String {
+    let said = |kind: &str| conditions(request).iter().any(|condition| condition.type_ == kind);
+    let decision = match (said("Approved"), said("Denied")) {
+        (_, true) => "Denied",
+        (true, false) => "Approved",
+        (false, false) => "Pending",
+    };
+    let failed = said("Failed").then_some("Failed");
+    let issued = has_certificate.then_some("Issued");
+    [Some(decision), failed, issued].into_iter().flatten().collect::<Vec<_>>().join(",")
+}
+
+impl<T, E: std::fmt::Display> From<Result<T, E>> for Decoded<T> {
+    fn from(read: Result<T, E>) -> Self {
+        match read {
+            Ok(read) => Self::Read(read),
+            Err(error) => Self::Unreadable { unreadable: error.to_string() },
+        }
+    }
+}
+
+impl Asked {
+    fn of(request: &CertificateRequest) -> Self {
+        let others = request.extensions().iter().map(|extension| extension.oid());
+        Self {
+            names: Names::of(request.subject(), request.alt_names()),
+            key: key(request.public_key()),
+            unproven: request.verify_signature().err().map(|error| error.to_string()),
+            other_extensions: others.filter(|oid| oid != SUBJECT_ALT_NAME).collect(),
+        }
+    }
+}
+
+const SUBJECT_ALT_NAME: &str = "2.5.29.17";
+
+fn issued(text: &[u8], key: Option<&SubjectKey>, now: OffsetDateTime) -> Decoded<Issued> {
+    match parse_certificate_blocks(text).as_deref() {
+        Ok([leaf, rest @ ..]) => Decoded::Read(Issued::of(leaf, 1 + rest.len(), key, now)),
+        Ok([]) => Decoded::Unreadable { unreadable: "there is no certificate".into() },
+        Err(error) => Decoded::Unreadable { unreadable: error.to_string() },
+    }
+}
+
+impl Issued {
+    /// What the first certificate of a chain says, at this time.
+    pub fn of(
+        leaf: &ForeignCertificate,
+        chain_length: usize,
+        asked: Option<&SubjectKey>,
+        now: OffsetDateTime,
+    ) -> Self {
+        Self {
+            serial: serial(&leaf.serial()),
+            names: Names::of(leaf.subject(), leaf.alt_names()),
+            issuer: name(&leaf.issuer()),
+            not_before: timestamp::format(leaf.not_before()),
+            not_after: timestamp::format(leaf.not_after()),
+            standing: standing(leaf, now),
+            key: key(leaf.public_key()),
+            key_matches: asked.map(|asked| asked == leaf.public_key()),
+            chain_length,
+        }
+    }
+}
+
+impl Names {
+    /// A subject and what else it is called.
+    pub fn of(subject: &Name, names: &AltNames) -> Self {
+        Self {
+            subject: name(subject),
+            dns_names: names.dns_names.clone(),
+            ip_addresses: names.ip_addresses.iter().map(ToString::to_string).collect(),
+            uris: names.uris.clone(),
+            email_addresses: names.email_addresses.clone(),
+        }
+    }
+}
+
+impl Said {
+    fn of(condition: &Condition, now: OffsetDateTime) -> Self {
+        let updated = condition.last_update_time.as_ref();
+        Self {
+            kind: condition.type_.clone(),
+            status: condition.status.clone(),
+            reason: condition.reason.clone().unwrap_or_default(),
+            message: condition.message.clone().unwrap_or_default(),
+            updated: updated.and_then(moment).map(timestamp::format),
+            age: age(updated, now),
+        }
+    }
+}
+
+fn moment(time: &Time) -> Option<OffsetDateTime> {
+    OffsetDateTime::from_unix_timestamp(time.0.as_second()).ok()
+}
+
+fn age(time: Option<&Time>, now: OffsetDateTime) -> String {
+    match time.and_then(moment) {
+        Some(time) => human_duration((now - time).whole_seconds()),
+        None => "<unknown>".into(),
+    }
+}
+
+fn standing(leaf: &ForeignCertificate, now: OffsetDateTime) -> String {
+    let (begins, ends) = (leaf.not_before() - now, leaf.not_after() - now);
+    if ends.is_negative() {
+        format!("ended {} ago", human_duration(-ends.whole_seconds()))
+    } else if begins.is_positive() {
+        format!("begins in {}", human_duration(begins.whole_seconds()))
+    } else {
+        format!("ends in {}", human_duration(ends.whole_seconds()))
+    }
+}
+
+fn serial(number: &[u8]) -> String {
+    let octets = number.iter().map(|octet| format!("{octet:02x}")).collect::<Vec<_>>();
+    if octets.is_empty() { "00".into() } else { octets.join(":") }
+}
+
+fn key(key: &SubjectKey) -> String {
+    match key.algorithm() {
+        KeyAlgorithm::Rsa { modulus_bits } => format!("RSA {modulus_bits}"),
+        KeyAlgorithm::Ecdsa(curve) => format!("ECDSA {}", curve.name()),
+        KeyAlgorithm::Ed25519 => "Ed25519".into(),
+        KeyAlgorithm::X25519 => "X25519".into(),
+        KeyAlgorithm::Dsa => "DSA".into(),
+        KeyAlgorithm::Unknown => "of an unknown kind".into(),
+    }
+}
+
+/// A distinguished name in its own order, with RFC 4514's escapes: what stands in one value cannot
+/// look like another attribute.
+pub fn name(name: &Name) -> String {
+    let attributes = name.attributes().iter().map(|attribute| {
+        let oid = attribute.oid();
+        let label = match oid.as_str() {
+            "2.5.4.3" => "CN",
+            "2.5.4.5" => "SERIALNUMBER",
+            "2.5.4.6" => "C",
+            "2.5.4.7" => "L",
+            "2.5.4.8" => "ST",
+            "2.5.4.9" => "STREET",
+            "2.5.4.10" => "O",
+            "2.5.4.11" => "OU",
+            "2.5.4.17" => "POSTALCODE",
+            "0.9.2342.19200300.100.1.25" => "DC",
+            other => other,
+        };
+        let value = attribute.value().map_or_else(|| "#".to_owned(), escaped);
+        format!("{label}={value}")
+    });
+    attributes.collect::<Vec<_>>().join(", ")
+}
+
+fn escaped(value: &str) -> String {
+    let mut escaped = String::with_capacity(value.len());
+    for c in value.chars() {
+        if ",+\"\\<>;=".contains(c) {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+    }
+    escaped
+}

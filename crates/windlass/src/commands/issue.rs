@@ -1,0 +1,214 @@
+//! `windlass issue`: from nothing to a key, a certificate and what to verify it with.
+//!
+//! The key is made here and stays here. Nothing on disk changes until everything is there.
+
+mod anchors;
+mod kubeconfig;
+mod note;
+mod place;
+mod progress;
+mod step;
+mod wait;
+mod wanted;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequestSpec;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client, ResourceExt as _};
+use serde::Serialize;
+use time::OffsetDateTime;
+use windlass_pki::{
+    CertificateRequest, ForeignCertificate, IssuedSubject, PrivateKey, SubjectKey,
+    parse_certificate_blocks, pem, write_request,
+};
+
+use super::csr::decide::{self, Decision, Reason};
+use super::csr::view::{Issued, View};
+use super::csr::{self, Request};
+use super::{connect, print};
+use crate::cli::{Format, IssueArgs};
+
+use place::{Place, Set};
+use progress::Progress;
+use wanted::Wanted;
+
+/// What names that the server makes up begin with.
+const PREFIX: &str = "csr-";
+
+/// Gets a certificate.
+pub fn run(arguments: IssueArgs) -> Result<()> {
+    connect::block_on(issue(arguments))
+}
+
+async fn issue(arguments: IssueArgs) -> Result<()> {
+    let config = connect::config(arguments.server.kubeconfig.as_deref()).await?;
+    let client = Client::try_from(config.clone())?;
+    if let Some(file) = &arguments.write_kubeconfig
+        && file.try_exists().is_ok_and(|exists| exists)
+    {
+        bail!("{} exists already: choose another --write-kubeconfig", file.display());
+    }
+    let place = Place::open(&arguments.out)?;
+    let (wanted, old_anchors) = if arguments.renew {
+        let there = place.renewable()?;
+        let wanted = Wanted::again(&there, &arguments)?;
+        // Those of another signer are of no use.
+        let same = there.note.is_some_and(|note| note.signer == wanted.signer);
+        (wanted, there.anchors.filter(|_| same))
+    } else {
+        place.must_be_free()?;
+        (Wanted::first(&arguments)?, None)
+    };
+    let key = PrivateKey::generate_of(wanted.key_type.kind())?;
+    let mut progress = Progress::new();
+    let request = ask(&client, &wanted, &key, arguments.name.as_deref()).await?;
+    if arguments.approve {
+        approve(&client, &request, &mut progress).await;
+    }
+    let api = Api::all(client.clone());
+    let text = wait::wait(&api, &request, arguments.timeout, &mut progress).await?;
+    let chain = parse_certificate_blocks(&text)
+        .with_context(|| format!("{} has a certificate that is none", request.name_any()))?;
+    let leaf = leaf_of(&chain, &key, &request, &mut progress)?;
+    let anchors = anchors::of(&client, &wanted.signer).await;
+    let (anchors, said) = anchors.settle(old_anchors, &wanted.signer);
+    if let Some(said) = said {
+        progress.note(&said);
+    }
+    drop(progress);
+
+    let made = Made {
+        request: request.name_any(),
+        signer: wanted.signer.clone(),
+        certificate: Issued::of(leaf, chain.len(), None, OffsetDateTime::now_utc()),
+        key_file: place.file("tls.key"),
+        certificate_file: place.file("tls.crt"),
+        ca_file: anchors.as_ref().map(|_| place.file("ca.crt")),
+        kubeconfig: arguments.write_kubeconfig.clone(),
+    };
+    let set = Set {
+        key: key.to_pem()?,
+        chain: pem::encode_certificates(chain.iter().map(ForeignCertificate::der)),
+        anchors,
+        note: wanted.note().render()?,
+    };
+    place.write(set)?;
+    if let Some(file) = &arguments.write_kubeconfig {
+        let user = leaf.subject().common_name();
+        kubeconfig::write(file, &config, user, &made.certificate_file, &made.key_file)?;
+    }
+    print::show(&made, arguments.output.format, |format| made.text(format))
+}
+
+/// What was made, and where it is.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Made {
+    request: String,
+    signer: String,
+    #[serde(flatten)]
+    certificate: Issued,
+    key_file: PathBuf,
+    certificate_file: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ca_file: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kubeconfig: Option<PathBuf>,
+}
+
+impl Made {
+    fn text(&self, format: Option<Format>) -> String {
+        let Self { request, signer, certificate, .. } = self;
+        if format == Some(Format::Name) {
+            return csr::object(request) + "\n";
+        }
+        let names = csr::brief(&certificate.names);
+        let (file, until) = (self.certificate_file.display(), &certificate.not_after);
+        let mut text = format!("{file} is for {names} until {until}\n");
+        if format == Some(Format::Wide) {
+            let rows = [
+                ("request", Some(request.clone())),
+                ("signer", Some(signer.clone())),
+                ("serial", Some(certificate.serial.clone())),
+                ("issuer", Some(print::plain(&certificate.issuer))),
+                ("key", Some(format!("{} in {}", certificate.key, self.key_file.display()))),
+                ("anchors", self.ca_file.as_ref().map(|file| file.display().to_string())),
+                ("kubeconfig", self.kubeconfig.as_ref().map(|file| file.display().to_string())),
+            ];
+            for (label, value) in rows {
+                let value = value.unwrap_or_else(|| "none".into());
+                text.push_str(&format!("  {:<12} {value}\n", format!("{label}:")));
+            }
+        }
+        text
+    }
+}
+
+/// Creates the request.
+async fn ask(
+    client: &Client,
+    wanted: &Wanted,
+    key: &PrivateKey,
+    name: Option<&str>,
+) -> Result<Request> {
+    let text = write_request(key, &wanted.subject, &wanted.names)?;
+    let request = Request {
+        metadata: ObjectMeta {
+            name: name.map(str::to_owned),
+            generate_name: name.is_none().then(|| PREFIX.to_owned()),
+            ..ObjectMeta::default()
+        },
+        spec: CertificateSigningRequestSpec {
+            request: ByteString(text.into_bytes()),
+            signer_name: wanted.signer.clone(),
+            usages: Some(wanted.usages.clone()),
+            expiration_seconds: wanted.seconds,
+            ..CertificateSigningRequestSpec::default()
+        },
+        status: None,
+    };
+    let api: Api<Request> = Api::all(client.clone());
+    match connect::answer(api.create(&PostParams::default(), &request)).await? {
+        Ok(created) => Ok(created),
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {
+            let name = name.unwrap_or_default();
+            bail!("there is a request {name:?} already: choose another --name, or leave it out")
+        }
+        Err(error) => Err(connect::explain(error)).context("cannot ask for a certificate"),
+    }
+}
+
+/// Approves the request, or says what is missing to do so. It then waits for somebody else.
+async fn approve(client: &Client, request: &Request, progress: &mut Progress) {
+    let message = "This CSR was approved by windlass issue --approve.".to_owned();
+    let reason = Reason::of(Decision::Approve, None, Some(message));
+    let asked = csr::line(&View::of(request, OffsetDateTime::now_utc()));
+    match decide::decide(client, request, Decision::Approve, &reason).await {
+        Ok(_) => progress.note(&format!("approved {}: {asked}", request.name_any())),
+        Err(error) => progress.note(&format!("{error:#}; it is left for somebody who may")),
+    }
+}
+
+/// The certificate, which must be for our key. Signers may leave names out or add some, and it is
+/// good to know.
+fn leaf_of<'a>(
+    chain: &'a [ForeignCertificate],
+    key: &PrivateKey,
+    request: &Request,
+    progress: &mut Progress,
+) -> Result<&'a ForeignCertificate> {
+    let leaf = chain.first().context("there is no certificate")?;
+    if *leaf.public_key() != SubjectKey::from_der(key.public_key().as_der())? {
+        bail!("the certificate is for another key than the one that was asked for; it is not used");
+    }
+    let asked = CertificateRequest::from_pem(&request.spec.request.0)?;
+    let same = IssuedSubject::of(leaf.subject()) == IssuedSubject::of(asked.subject())
+        && leaf.alt_names() == asked.alt_names();
+    if !same {
+        progress.note("the certificate has other names than were asked for");
+    }
+    Ok(leaf)
+}

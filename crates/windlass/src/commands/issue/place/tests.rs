@@ -1,0 +1,147 @@
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
+
+use tempfile::TempDir;
+use time::{Duration, OffsetDateTime};
+use windlass_pki::{Authority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+
+use super::*;
+
+/// An authority that signs itself.
+pub fn authority(name: &str, key: PrivateKey) -> Authority {
+    let now = OffsetDateTime::now_utc();
+    let validity = Validity::new(now - Duration::HOUR, now + Duration::HOUR).unwrap();
+    let subject = Subject::new(name, &[]).unwrap();
+    let serial = Serial::random(&SystemRandom::new()).unwrap();
+    Authority::self_signed(&subject, validity, key, serial).unwrap()
+}
+
+fn set(number: u8, anchors: bool) -> Set {
+    let key = PrivateKey::generate().unwrap();
+    Set {
+        key: Zeroizing::new(format!("key {number}")),
+        chain: authority(&format!("certificate {number}"), key).certificate().to_pem(),
+        anchors: anchors.then(|| format!("anchors {number}")),
+        note: format!(
+            "{{\"signer\": \"example.com/{number}\", \"usages\": [], \"keyType\": \"ed25519\"}}"
+        ),
+    }
+}
+
+/// What somebody finds who opens files by their names.
+fn found(dir: &TempDir) -> BTreeMap<&'static str, String> {
+    let read = |name| Some((name, fs::read_to_string(dir.path().join(name)).ok()?));
+    FILES.into_iter().filter_map(read).collect()
+}
+
+fn entries(dir: &TempDir) -> Vec<String> {
+    let names = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names = names.map(|name| name.into_string().unwrap()).collect::<Vec<_>>();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_set_replaces_another_as_a_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = Place::open(dir.path()).unwrap();
+    place.must_be_free().unwrap();
+    assert!(place.renewable().unwrap_err().to_string().contains("leave out --renew"));
+    place.write(set(1, true)).unwrap();
+    let first = found(&dir);
+    assert_eq!((first["tls.key"].as_str(), first["ca.crt"].as_str()), ("key 1", "anchors 1"));
+    let mode = |name| fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("tls.key"), mode("tls.crt")), (0o600, 0o644));
+
+    let place = Place::open(dir.path()).unwrap();
+    assert!(place.must_be_free().unwrap_err().to_string().contains("--renew"));
+    let renewable = place.renewable().unwrap();
+    assert_eq!(renewable.certificate.subject().common_name(), "certificate 1");
+    assert_eq!(renewable.note.unwrap().signer, "example.com/1");
+    place.write(set(2, false)).unwrap();
+    let second = found(&dir);
+    assert_eq!(second["tls.key"], "key 2");
+    assert!(!second.contains_key("ca.crt"));
+    // One set, its link, and three links into it: nothing of the old one is left.
+    let names = entries(&dir);
+    assert_eq!(names.len(), 5, "{names:?}");
+    Place::open(dir.path()).unwrap().write(set(3, true)).unwrap();
+    assert_eq!(found(&dir)["ca.crt"], "anchors 3");
+}
+
+/// What a run leaves that is killed after so many steps: nobody cleans up.
+fn killed_after(steps: u8, dir: &TempDir) {
+    let mut place = Place::open(dir.path()).unwrap();
+    let key = NewFile::private(place.set.join("tls.key"), Zeroizing::new("new key".into()));
+    durable::write_all(&[key]).unwrap();
+    if steps > 0 {
+        place.link(true).unwrap();
+    }
+    if steps > 1 {
+        symlink(place.set.file_name().unwrap(), place.root.join(NEXT)).unwrap();
+    }
+    // Keeps the drop from tidying up.
+    place.written = true;
+}
+
+#[test]
+fn wherever_it_stops_the_old_set_stays() {
+    for steps in 0..3 {
+        let dir = tempfile::tempdir().unwrap();
+        Place::open(dir.path()).unwrap().write(set(1, false)).unwrap();
+        let old = found(&dir);
+        killed_after(steps, &dir);
+        assert_eq!(found(&dir), old, "{steps}");
+        let sets = |dir| entries(dir).into_iter().filter(|name| name.starts_with(SETS)).count();
+        assert_eq!(sets(&dir), 2, "{steps}");
+        // The next one finds the old set, and takes away the key that nobody has a certificate for.
+        let place = Place::open(dir.path()).unwrap();
+        assert_eq!(place.renewable().unwrap().note.unwrap().signer, "example.com/1");
+        place.write(set(2, true)).unwrap();
+        assert_eq!(found(&dir)["tls.key"], "key 2");
+        assert_eq!(sets(&dir), 1, "{steps}");
+        assert!(!dir.path().join(NEXT).exists());
+    }
+}
+
+#[test]
+fn who_gives_up_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let new = dir.path().join("a/b");
+    drop(Place::open(&new).unwrap());
+    assert!(!new.exists());
+    fs::create_dir_all(&new).unwrap();
+    drop(Place::open(&new).unwrap());
+    assert!(new.exists());
+    assert_eq!(fs::read_dir(&new).unwrap().count(), 0);
+}
+
+#[test]
+fn what_others_wrote_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("tls.key"), "mine").unwrap();
+    let place = Place::open(dir.path()).unwrap();
+    assert!(place.must_be_free().is_err());
+    let refused = place.renewable().unwrap_err().to_string();
+    assert!(refused.contains("was not written by windlass issue"), "{refused}");
+    drop(place);
+    assert_eq!(fs::read_to_string(dir.path().join("tls.key")).unwrap(), "mine");
+    assert_eq!(entries(&dir), ["tls.key"]);
+}
+
+#[test]
+fn links_that_lead_nowhere_are_no_obstacle() {
+    let dir = tempfile::tempdir().unwrap();
+    symlink("..data/tls.key", dir.path().join("tls.key")).unwrap();
+    let place = Place::open(dir.path()).unwrap();
+    place.must_be_free().unwrap();
+    place.write(set(1, false)).unwrap();
+    assert_eq!(found(&dir)["tls.key"], "key 1");
+}
+
+#[test]
+fn two_at_once_are_one_too_many() {
+    let dir = tempfile::tempdir().unwrap();
+    let _first = Place::open(dir.path()).unwrap();
+    assert!(Place::open(dir.path()).unwrap_err().to_string().contains("another windlass issue"));
+}

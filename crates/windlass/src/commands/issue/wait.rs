@@ -1,0 +1,131 @@
+//! Waiting for a certificate.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use futures::StreamExt as _;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, ResourceExt as _};
+
+use super::progress::Progress;
+use super::step::{Step, step};
+use crate::commands::connect;
+use crate::commands::csr::Request;
+use crate::commands::print::plain;
+
+/// How often what turns on a terminal turns.
+const FRAME: Duration = Duration::from_millis(120);
+/// How often to look, for those who may not watch.
+const LOOK: Duration = Duration::from_secs(1);
+/// Waiting for as long as it takes.
+const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+
+/// The certificate of this very request, once there is one. No time is all the time.
+pub async fn wait(
+    api: &Api<Request>,
+    request: &Request,
+    patience: Duration,
+    progress: &mut Progress,
+) -> Result<Vec<u8>> {
+    let name = request.name_any();
+    let patience = if patience.is_zero() { FOR_EVER } else { patience };
+    let waiting = Waiting { api, request, name: &name };
+    tokio::select! {
+        issued = waiting.follow(progress) => issued,
+        () = tokio::time::sleep(patience) => {
+            bail!("no certificate after {patience:?}: the key is thrown away, and {name} is left; \
+                   give it more time with --timeout, or see windlass csr show {name}")
+        }
+        _ = tokio::signal::ctrl_c() => {
+            bail!("interrupted: the key is thrown away, and {name} is left")
+        }
+    }
+}
+
+struct Waiting<'a> {
+    api: &'a Api<Request>,
+    request: &'a Request,
+    name: &'a str,
+}
+
+impl Waiting<'_> {
+    async fn follow(&self, progress: &mut Progress) -> Result<Vec<u8>> {
+        let only = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
+        let mut events = watcher(self.api.clone(), only).default_backoff().boxed();
+        let mut frames = tokio::time::interval(FRAME);
+        let mut looks = tokio::time::interval(LOOK);
+        let (mut seen, mut may_watch) = (false, true);
+        loop {
+            let issued = tokio::select! {
+                event = events.next(), if may_watch => match event {
+                    Some(Ok(Event::Init)) => {
+                        seen = false;
+                        None
+                    }
+                    Some(Ok(Event::InitApply(request) | Event::Apply(request))) => {
+                        seen = true;
+                        self.look(Some(&request), progress)?
+                    }
+                    Some(Ok(Event::InitDone)) if seen => None,
+                    Some(Ok(Event::InitDone | Event::Delete(_))) => self.look(None, progress)?,
+                    Some(Err(error)) => {
+                        may_watch = !is_refused(&error);
+                        self.troubled(&error, progress);
+                        None
+                    }
+                    None => bail!("the watch of {} ended", self.name),
+                },
+                _ = looks.tick(), if !may_watch => {
+                    let found = connect::answer(self.api.get_opt(self.name)).await?;
+                    let found = found.map_err(connect::explain)?;
+                    self.look(found.as_ref(), progress)?
+                }
+                _ = frames.tick() => {
+                    progress.tick();
+                    None
+                }
+            };
+            if let Some(issued) = issued {
+                return Ok(issued);
+            }
+        }
+    }
+
+    /// The certificate, if there is one; an error if there will be none.
+    fn look(&self, found: Option<&Request>, progress: &mut Progress) -> Result<Option<Vec<u8>>> {
+        let Self { request, name, .. } = self;
+        let same = |found: &&Request| found.metadata.uid == request.metadata.uid;
+        let Some(found) = found.filter(same) else {
+            bail!("{name} was deleted before there was a certificate: ask again");
+        };
+        let step = step(found);
+        let text = step.text(name, &request.spec.signer_name);
+        match step {
+            Step::Issued(certificate) => return Ok(Some(certificate)),
+            Step::Approval(_) | Step::Signing(_) => progress.say(&text),
+            Step::Denied(_) => bail!("{text}; whoever decided it can tell what to ask for instead"),
+            Step::Failed(_) => bail!("{text}; ask for what the signer signs"),
+        }
+        Ok(None)
+    }
+
+    fn troubled(&self, error: &watcher::Error, progress: &mut Progress) {
+        // Watches end all the time; that one does not begin is worth knowing.
+        if let watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) =
+            error
+            && !matches!(error, kube::Error::Api(status) if status.is_forbidden())
+        {
+            progress.say(&format!("trying to watch {}: {}", self.name, plain(&error.to_string())));
+        }
+    }
+}
+
+/// Whether we may not watch. Then we may perhaps look.
+fn is_refused(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status.is_forbidden(),
+        _ => false,
+    }
+}

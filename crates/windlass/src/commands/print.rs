@@ -1,0 +1,123 @@
+//! Printing for people and for programs. What others wrote does not get to talk to the terminal.
+
+use std::io::Write as _;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use crate::cli::Format;
+
+/// Prints a value as a document, if that is wanted; else what `text` makes of it.
+pub fn show<T: Serialize>(
+    value: &T,
+    format: Option<Format>,
+    text: impl FnOnce(Option<Format>) -> String,
+) -> Result<()> {
+    let printed = match format {
+        Some(Format::Json) => serde_json::to_string_pretty(value)? + "\n",
+        Some(Format::Yaml) => yaml(value)?,
+        None | Some(Format::Wide | Format::Name) => text(format),
+    };
+    out(&printed)
+}
+
+/// A value as YAML, each text on one line.
+pub fn yaml<T: Serialize>(value: &T) -> Result<String> {
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+    serde_saphyr::to_string_with_options(value, options).context("cannot write YAML")
+}
+
+/// Writes to standard output.
+pub fn out(text: &str) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    written.context("cannot write to standard output")
+}
+
+/// A sentence of somebody else's, on one line.
+pub fn plain(text: &str) -> String {
+    text.chars().map(|c| if unseen(c) { ' ' } else { c }).collect()
+}
+
+/// A name of somebody else's, in quotes if it could be taken for more than one, or for something
+/// else than it is.
+pub fn word(text: &str) -> String {
+    let odd = |c: char| unseen(c) || c.is_whitespace() || ",;\"'\\".contains(c);
+    if text.is_empty() || text.chars().any(odd) {
+        let shown = text.chars().map(|c| match c {
+            '"' | '\\' => format!("\\{c}"),
+            c if unseen(c) => c.escape_unicode().to_string(),
+            c => c.to_string(),
+        });
+        return format!("\"{}\"", shown.collect::<String>());
+    }
+    text.to_owned()
+}
+
+/// Words, one after the other.
+pub fn words<T: AsRef<str>>(all: &[T]) -> String {
+    all.iter().map(|text| word(text.as_ref())).collect::<Vec<_>>().join(", ")
+}
+
+/// Controls, and what changes the direction in which text is read.
+fn unseen(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(c, '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+/// Columns as wide as their widest entry, three spaces apart.
+pub fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
+    };
+    let widths = (0..columns).map(width).collect::<Vec<_>>();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        text.push_str(cells.collect::<Vec<_>>().join("   ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_what_they_look_like() {
+        for (name, shown) in [
+            ("system:node:n1", "system:node:n1"),
+            ("jürgen", "jürgen"),
+            ("", "\"\""),
+            ("a, b", "\"a, b\""),
+            ("a\"b", "\"a\\\"b\""),
+            ("a\u{1b}[2J", "\"a\\u{1b}[2J\""),
+            ("gro\u{202e}lia", "\"gro\\u{202e}lia\""),
+        ] {
+            assert_eq!(word(name), shown);
+        }
+        assert_eq!(plain("no\nsuch\u{1b}[0m thing"), "no such [0m thing");
+    }
+
+    #[test]
+    fn texts_stay_texts_in_yaml() {
+        // Old readers take numbers with colons for so many seconds.
+        let text = yaml(&["10:20:30", "1e3", "no", "4b:af", &"x".repeat(200)]).unwrap();
+        let read: Vec<String> = serde_saphyr::from_str(&text).unwrap();
+        assert_eq!(read.first().map(String::as_str), Some("10:20:30"));
+        let lines = text.lines().collect::<Vec<_>>();
+        assert_eq!(lines.len(), 5, "{text}");
+        assert!(lines.iter().take(3).all(|line| line.contains('"')), "{text}");
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [["NAME", "AGE"], ["ü", "3s"], ["longer", ""]];
+        let rows = rows.map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(table(&rows), "NAME     AGE\nü        3s\nlonger\n");
+    }
+}
