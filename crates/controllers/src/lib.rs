@@ -37,6 +37,7 @@ mod queue;
 mod requests;
 mod served;
 pub mod sign;
+pub mod signers;
 mod uid;
 
 use std::future::Future;
