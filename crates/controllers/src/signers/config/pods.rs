@@ -23,7 +23,7 @@ pub const KEY_TYPES: [(&str, PodKeyType); 6] = [
     ("ED25519", PodKeyType::Ed25519),
 ];
 
-/// What a signer gives to pods, and to which.
+/// What a signer gives to pods, and to which. Certificates have a URI, or DNS names, or both.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodProfile {
     /// Certificates have the URI `spiffe://<this>/ns/<namespace>/sa/<service account>`; `None` for
@@ -119,9 +119,15 @@ impl PodProfile {
         };
         let longest =
             fields.read("longest", |field| values::duration_of_at_least(field, SHORTEST, "1h"))?;
+        let trust_domain = fields.read("trustDomain", trust_domain)?;
+        let service_names = service_names(&fields)?;
+        if trust_domain.is_none() && service_names.is_none() {
+            let words = "has neither trustDomain nor serviceNames: certificates would name nobody";
+            return Err(section.error(words));
+        }
         Ok(PodProfile {
-            trust_domain: fields.read("trustDomain", trust_domain)?,
-            service_names: service_names(&fields)?,
+            trust_domain,
+            service_names,
             allowed: allowed(&fields)?,
             chosen_usages: fields.read("usages", usages)?,
             key_types,

@@ -108,8 +108,8 @@ fn a_file_with_everything_is_read() {
 #[test]
 fn what_is_left_out_has_defaults() {
     let text = "{apiVersion: windlass.dev/v1, kind: Signers, signers: [\
-        {name: example.com/a, ca: {made: {directory: ca}}, pods: {}, publish: {},\
-         requests: {usages: [client auth], longest: 10m}}]}";
+        {name: example.com/a, ca: {made: {directory: ca}}, pods: {serviceNames: true}, \
+         publish: {}, requests: {usages: [client auth], longest: 10m}}]}";
     let Signers { signers } = parse(text).unwrap();
     let [signer] = signers.as_slice() else { panic!("{signers:?}") };
     let subject = Subject::new("example.com/a", &[]).unwrap();
@@ -126,7 +126,8 @@ fn what_is_left_out_has_defaults() {
     assert_eq!(requests.lifetime, requests.longest);
     assert!(requests.chain && requests.approval == Approval::Manual);
     let pods = signer.pods.as_ref().unwrap();
-    assert_eq!((&pods.trust_domain, &pods.service_names), (&None, &None));
+    let domain = Some("cluster.local".to_owned());
+    assert_eq!((&pods.trust_domain, &pods.service_names), (&None, &domain));
     assert_eq!(pods.allowed, Allowed::Everyone);
     assert_eq!(pods.key_types.len(), 6);
     assert_eq!((pods.longest, pods.refresh_after), (DAY, 0.66));
@@ -380,8 +381,12 @@ fn signers_that_could_do_nothing_or_harm_are_refused() {
         ("{name: a.b/c, ca: {}, pods: {}}", "needs one of files and made"),
         ("{name: a.b/c, ca: {made: {directory: d}}, pods:}", "has no value"),
         (
-            "{name: a.b/c, ca: {made: {directory: d}}, pods: {}}, \
-             {name: a.b/d, ca: {made: {directory: d}}, pods: {}}",
+            "{name: a.b/c, ca: {made: {directory: d}}, pods: {serviceNames: false}}",
+            "signers[0].pods: has neither trustDomain nor serviceNames",
+        ),
+        (
+            "{name: a.b/c, ca: {made: {directory: d}}, pods: {trustDomain: c}}, \
+             {name: a.b/d, ca: {made: {directory: d}}, pods: {trustDomain: d}}",
             "signers[1].ca.made: another signer's CA is kept in the same directory",
         ),
     ];
