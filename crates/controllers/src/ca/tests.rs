@@ -218,8 +218,9 @@ fn swaps_under_a_signer() {
             let key = PrivateKey::generate().unwrap();
             let mut signed = 0;
             while !stop.load(SeqCst) {
-                let authority = source.current();
-                let der = self::signed(&authority, "reader", &key);
+                let ca = source.current();
+                let authority = ca.authority();
+                let der = self::signed(authority, "reader", &key);
                 let certificate = Certificate::from_der(&der).unwrap();
                 assert!(authority.has_issued(&certificate));
                 let name = authority.certificate().common_name().unwrap();

@@ -161,7 +161,7 @@ impl<'a> Field<'a> {
         self.file.parent().unwrap_or(Path::new(""))
     }
 
-    fn entries(&self) -> Result<&'a [(Spanned<String>, Spanned<Value>)], ConfigError> {
+    fn entries(&self) -> Result<&'a [Entry], ConfigError> {
         match &self.node.value {
             Value::Map(entries) => Ok(entries),
             _ => Err(self.unexpected("a map")),
@@ -191,7 +191,7 @@ impl<'a> Field<'a> {
 /// The fields of a map.
 pub struct Fields<'a> {
     of: Field<'a>,
-    entries: &'a [(Spanned<String>, Spanned<Value>)],
+    entries: &'a [Entry],
 }
 
 impl<'a> Fields<'a> {
@@ -233,6 +233,8 @@ fn place(at: &Location) -> Option<(u64, u64)> {
     (*at != Location::UNKNOWN).then(|| (at.line(), at.column()))
 }
 
+type Entry = (Spanned<String>, Spanned<Value>);
+
 /// A value without its place.
 #[derive(Debug)]
 enum Value {
@@ -241,7 +243,7 @@ enum Value {
     Number(String),
     Text(String),
     List(Vec<Spanned<Value>>),
-    Map(Vec<(Spanned<String>, Spanned<Value>)>),
+    Map(Vec<Entry>),
 }
 
 impl fmt::Display for Value {
@@ -309,7 +311,7 @@ impl<'de> Visitor<'de> for Any {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        let mut map: Vec<(Spanned<String>, Spanned<Value>)> = Vec::new();
+        let mut map: Vec<Entry> = Vec::new();
         while let Some((key, value)) = entries.next_entry::<Spanned<String>, _>()? {
             if map.iter().any(|(known, _)| known.value == key.value) {
                 return Err(A::Error::custom(format!("the field {:?} is given twice", key.value)));
