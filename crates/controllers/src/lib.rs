@@ -84,6 +84,7 @@ async fn work(client: Client, options: Arc<Options>) {
     }
     publishing(&mut loops, &client, &options);
     requests(&mut loops, &client, &options);
+    pod_requests(&mut loops, &client, &options);
     while loops.join_next().await.is_some() {}
     std::future::pending().await
 }
@@ -181,6 +182,22 @@ fn requests(loops: &mut JoinSet<()>, client: &Client, options: &Options) {
         let (client, clock) = (client.clone(), clock.clone());
         loops
             .spawn(supervise("csrcleaner", move || clean::requests(client.clone(), clock.clone())));
+    }
+}
+
+fn pod_requests(loops: &mut JoinSet<()>, client: &Client, options: &Options) {
+    let Options { clock, controllers, custom, .. } = options;
+    if controllers.has(Controller::CustomSigners)
+        && custom.iter().any(|each| each.custom.pods.is_some())
+    {
+        let (client, clock, custom) = (client.clone(), clock.clone(), custom.clone());
+        let name = "podcertificatesigning";
+        loops.spawn(supervise(name, move || {
+            let (to, clock, custom) = (client.clone(), clock.clone(), custom.clone());
+            served::while_served(client.clone(), served::POD_REQUESTS, name, move |resource| {
+                signers::pods::run(to.clone(), resource, custom.clone(), clock.clone())
+            })
+        }));
     }
     if controllers.has(Controller::CleanPodRequests) {
         let (client, clock, name) =

@@ -1,10 +1,12 @@
 //! Signers of the user's own, as `signers.yaml` describes them.
 //!
 //! - `config`: the file, as it is meant; `profile`: whether a request is one that may be signed.
+//! - `pods`: signs what pods ask for.
 //!
 //! Requests are signed by `sign` and approved by `approve`, as those of Kubernetes' own signers.
 
 pub mod config;
+pub mod pods;
 pub mod profile;
 
 use std::path::Path;

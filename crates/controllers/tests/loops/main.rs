@@ -9,4 +9,5 @@ mod fixture;
 mod garbage;
 mod issuance;
 mod namespaces;
+mod pod_signer;
 mod publish;
