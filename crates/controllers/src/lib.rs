@@ -50,6 +50,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use catalog::Catalog;
+use signers::CustomSigner;
 
 pub use election::Election;
 pub use metrics::metrics;
@@ -83,6 +84,7 @@ async fn work(client: Client, options: Arc<Options>) {
         housekeeping(&mut loops, &client, &options.controllers);
     }
     publishing(&mut loops, &client, &options);
+    anchors(&mut loops, &client, &options);
     requests(&mut loops, &client, &options);
     pod_requests(&mut loops, &client, &options);
     while loops.join_next().await.is_some() {}
@@ -142,6 +144,23 @@ fn publishing(loops: &mut JoinSet<()>, client: &Client, options: &Options) {
             })
         }));
     }
+}
+
+fn anchors(loops: &mut JoinSet<()>, client: &Client, options: &Options) {
+    let published = options.custom.iter().filter(|signer| signer.custom.publish.is_some());
+    let signers: Vec<CustomSigner> = published.cloned().collect();
+    if !options.controllers.has(Controller::CustomSigners) || signers.is_empty() {
+        return;
+    }
+    let (client, overlap, clock) = (client.clone(), options.ca_overlap, options.clock.clone());
+    loops.spawn(supervise("signer-anchors", move || {
+        let (to, signers, clock) = (client.clone(), signers.clone(), clock.clone());
+        let name = Controller::CustomSigners.name();
+        served::while_served(client.clone(), served::TRUST_BUNDLES, name, move |resource| {
+            let (signers, clock) = (signers.clone(), clock.clone());
+            publish::anchors::run(to.clone(), resource, signers, overlap, clock)
+        })
+    }));
 }
 
 fn requests(loops: &mut JoinSet<()>, client: &Client, options: &Options) {

@@ -58,13 +58,13 @@ impl Notices {
 
     /// Warns on a request.
     pub async fn warn(&self, request: &Request, notice: Notice<'_>, now: OffsetDateTime) {
-        self.warn_of(request.object_ref(&()), notice, now).await;
+        self.warn_about(request.object_ref(&()), notice, now).await;
     }
 
     /// Warns on any object.
-    pub async fn warn_of(
+    pub async fn warn_about(
         &self,
-        regarding: ObjectReference,
+        object: ObjectReference,
         notice: Notice<'_>,
         now: OffsetDateTime,
     ) {
@@ -72,7 +72,7 @@ impl Notices {
         if !self.allowance.lock().unwrap_or_else(PoisonError::into_inner).take(moment) {
             return;
         }
-        let event = event(self.controller, regarding, &notice, now);
+        let event = event(self.controller, object, &notice, now);
         let namespace = event.metadata.namespace.as_deref().unwrap_or(NOWHERE);
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         if let Err(error) = events.create(&PostParams::default(), &event).await {
@@ -83,7 +83,7 @@ impl Notices {
 
 fn event(
     controller: &str,
-    regarding: ObjectReference,
+    object: ObjectReference,
     notice: &Notice<'_>,
     now: OffsetDateTime,
 ) -> Event {
@@ -95,10 +95,10 @@ fn event(
         metadata: ObjectMeta {
             // Not the request's own name: kubelets choose some that no event may have.
             generate_name: Some("certificate-request-".into()),
-            namespace: regarding.namespace.clone().or_else(|| Some(NOWHERE.into())),
+            namespace: object.namespace.clone().or_else(|| Some(NOWHERE.into())),
             ..ObjectMeta::default()
         },
-        regarding: Some(regarding),
+        regarding: Some(object),
         type_: Some("Warning".into()),
         action: Some(notice.action.into()),
         reason: Some(notice.reason.into()),

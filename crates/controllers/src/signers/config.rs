@@ -28,7 +28,7 @@ pub use pattern::{AddressBlock, Pattern};
 pub use pods::PodProfile;
 pub use requests::{Approval, KeyType, RequestProfile, Requesters};
 
-/// The label by which we know what we made.
+/// By this label we know what we made. What is without it is somebody else's.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "windlass");
 
 /// The user's own signers, as their file describes them.

@@ -249,7 +249,7 @@ impl Signing {
             tracing::warn!(request = %key, reason, message, "cannot sign a request; trying again");
             let notice = Notice { action: "Signing", reason, note: message };
             let regarding = request.object_ref(&self.resource);
-            self.notices.warn_of(regarding, notice, (self.clock)()).await;
+            self.notices.warn_about(regarding, notice, (self.clock)()).await;
         }
         Next::Wait(message.clone())
     }
