@@ -43,7 +43,7 @@ const RSA3072: &[u8] =
     include_bytes!("../../../server/tests/api/conformance/fixtures/pcr-rsa3072.stub.der");
 const RSA4096: &[u8] = include_bytes!("fixtures/pod-rsa4096.stub.der");
 
-/// A CA in files, and signers that use it.
+/// A CA that another vouches for, in files, and signers that use it.
 struct Signing {
     ca: Arc<CaSource>,
     files: TempDir,
@@ -55,14 +55,20 @@ impl Signing {
         let files = tempfile::tempdir().unwrap();
         let now = OffsetDateTime::now_utc();
         let validity = Validity::lasting(now - time::Duration::DAY, time::Duration::days(3650));
-        let (subject, key) = (Subject::new("workloads", &[]), PrivateKey::generate().unwrap());
-        let serial = Serial::random(&SystemRandom::new()).unwrap();
-        let pair = Authority::self_signed(&subject.unwrap(), validity.unwrap(), key, serial);
-        let pair = pair.unwrap();
+        let validity = validity.unwrap();
+        let parts = |name: &str| {
+            let serial = Serial::random(&SystemRandom::new()).unwrap();
+            (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap(), serial)
+        };
+        let (subject, key, serial) = parts("root");
+        let root = Authority::self_signed(&subject, validity, key, serial).unwrap();
+        let (subject, key, serial) = parts("workloads");
+        let pair = root.intermediate(&subject, validity, key, serial).unwrap();
         let (certificate, key) = (files.path().join("ca.crt"), files.path().join("ca.key"));
-        std::fs::write(&certificate, pair.certificate().to_pem()).unwrap();
+        let chain = pair.certificate().to_pem() + &root.certificate().to_pem();
+        std::fs::write(&certificate, chain).unwrap();
         std::fs::write(&key, pair.key().to_pem().unwrap().as_bytes()).unwrap();
-        let ca = CaSource::files(certificate, key, clock()).unwrap();
+        let ca = CaSource::chain(certificate, key, clock()).unwrap();
         Signing { ca, files, loops: JoinSet::new() }
     }
 
@@ -197,7 +203,7 @@ fn verify(
     let chain: Vec<CertificateDer<'_>> = pem::certificates(text.as_bytes()).unwrap();
     let (leaf, rest) = chain.split_first().unwrap();
     let root = ca.current();
-    let root = CertificateDer::from(root.certificate().der().to_vec());
+    let root = CertificateDer::from(root.anchor().der().to_vec());
     let anchors = [webpki::anchor_from_trusted_cert(&root).unwrap()];
     let now = u64::try_from(OffsetDateTime::now_utc().unix_timestamp()).unwrap();
     let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
