@@ -117,7 +117,7 @@ pub async fn run(
         Issuer::new(signer.name(), ca, Terms::BuiltIn { signer, longest })
     });
     let custom = custom.into_iter().filter_map(|CustomSigner { custom, ca }| {
-        Some(Issuer::new(custom.name.as_str(), ca, Terms::Custom(custom.requests?)))
+        Some(Issuer::new(custom.name.as_str(), ca, Terms::Custom(Box::new(custom.requests?))))
     });
     sign(client, own.chain(custom).collect(), clock, BACKOFF).await;
 }

@@ -20,7 +20,7 @@ pub enum Terms {
         longest: Duration,
     },
     /// As the user has it.
-    Custom(RequestProfile),
+    Custom(Box<RequestProfile>),
 }
 
 impl Terms {
