@@ -24,23 +24,29 @@ pub static AGGREGATION: Counters = Counters::new("ClusterRoleAggregator");
 pub static APPROVING: Counters = Counters::new("csrapproving");
 /// The counters of what signs them.
 pub static SIGNING: Counters = Counters::new("csrsigning");
+/// The counters of what signs those of pods.
+pub static POD_SIGNING: Counters = Counters::new("podcertificatesigning");
 /// The counters of what removes old ones.
 pub static CLEANING: Counters = Counters::new("csrcleaner");
 /// The counters of the root CA's ConfigMaps.
 pub static ROOT_CA: Counters = Counters::new("root_ca_cert_publisher");
 /// The counters of the root CA's trust bundle.
 pub static TRUST_BUNDLE: Counters = Counters::new("ca_cert_publisher_cluster_trust_bundles");
+/// The counters of the user's own signers' trust bundles.
+pub static ANCHORS: Counters = Counters::new("signer_trust_bundles");
 
-static ALL: [&Counters; 9] = [
+static ALL: [&Counters; 11] = [
     &GARBAGE,
     &NAMESPACES,
     &ACCOUNTS,
     &AGGREGATION,
     &APPROVING,
     &SIGNING,
+    &POD_SIGNING,
     &CLEANING,
     &ROOT_CA,
     &TRUST_BUNDLE,
+    &ANCHORS,
 ];
 
 /// How often the API could not be discovered.

@@ -7,6 +7,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
@@ -17,6 +18,8 @@ use tokio::time::Instant;
 
 use crate::requests::Request;
 
+/// Where events of objects without a namespace are.
+const NOWHERE: &str = "default";
 /// Events at once.
 const BURST: u32 = 25;
 /// How long until there may be one more.
@@ -26,7 +29,7 @@ const LONGEST: usize = 1024;
 
 /// Writes events, but not too many.
 pub struct Notices {
-    events: Api<Event>,
+    client: Client,
     controller: &'static str,
     allowance: Mutex<Allowance>,
 }
@@ -47,27 +50,43 @@ pub struct Notice<'a> {
 }
 
 impl Notices {
-    /// Events under the name of a controller. Those of objects without a namespace are in
-    /// `default`.
+    /// Events under the name of a controller, in the namespace of what they are about.
     pub fn new(client: Client, controller: &'static str) -> Notices {
         let allowance = Mutex::new(Allowance { left: BURST, since: Instant::now() });
-        Notices { events: Api::namespaced(client, "default"), controller, allowance }
+        Notices { client, controller, allowance }
     }
 
     /// Warns on a request.
     pub async fn warn(&self, request: &Request, notice: Notice<'_>, now: OffsetDateTime) {
+        self.warn_about(request.object_ref(&()), notice, now).await;
+    }
+
+    /// Warns on any object.
+    pub async fn warn_about(
+        &self,
+        object: ObjectReference,
+        notice: Notice<'_>,
+        now: OffsetDateTime,
+    ) {
         let moment = Instant::now();
         if !self.allowance.lock().unwrap_or_else(PoisonError::into_inner).take(moment) {
             return;
         }
-        let event = event(self.controller, request, &notice, now);
-        if let Err(error) = self.events.create(&PostParams::default(), &event).await {
+        let event = event(self.controller, object, &notice, now);
+        let namespace = event.metadata.namespace.as_deref().unwrap_or(NOWHERE);
+        let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        if let Err(error) = events.create(&PostParams::default(), &event).await {
             tracing::debug!(%error, reason = notice.reason, "cannot write an event");
         }
     }
 }
 
-fn event(controller: &str, request: &Request, notice: &Notice<'_>, now: OffsetDateTime) -> Event {
+fn event(
+    controller: &str,
+    object: ObjectReference,
+    notice: &Notice<'_>,
+    now: OffsetDateTime,
+) -> Event {
     let mut end = LONGEST.min(notice.note.len());
     while !notice.note.is_char_boundary(end) {
         end -= 1;
@@ -76,10 +95,10 @@ fn event(controller: &str, request: &Request, notice: &Notice<'_>, now: OffsetDa
         metadata: ObjectMeta {
             // Not the request's own name: kubelets choose some that no event may have.
             generate_name: Some("certificate-request-".into()),
-            namespace: Some("default".into()),
+            namespace: object.namespace.clone().or_else(|| Some(NOWHERE.into())),
             ..ObjectMeta::default()
         },
-        regarding: Some(request.object_ref(&())),
+        regarding: Some(object),
         type_: Some("Warning".into()),
         action: Some(notice.action.into()),
         reason: Some(notice.reason.into()),
@@ -127,12 +146,14 @@ mod tests {
         request.metadata.name = Some("node-csr-A_b".into());
         let note = "ü".repeat(LONGEST);
         let notice = Notice { action: "Signing", reason: "Odd", note: &note };
-        let event = event("csrsigning", &request, &notice, OffsetDateTime::UNIX_EPOCH);
+        let event =
+            event("csrsigning", request.object_ref(&()), &notice, OffsetDateTime::UNIX_EPOCH);
         assert_eq!(event.metadata.name, None);
         assert_eq!(event.note.unwrap().len(), LONGEST);
         assert_eq!(event.regarding.unwrap().name.as_deref(), Some("node-csr-A_b"));
         let odd = Notice { note: &format!("x{note}"), ..notice };
-        let event = super::event("csrsigning", &request, &odd, OffsetDateTime::UNIX_EPOCH);
+        let event =
+            super::event("csrsigning", request.object_ref(&()), &odd, OffsetDateTime::UNIX_EPOCH);
         assert_eq!(event.note.unwrap().len(), LONGEST - 1);
     }
 }

@@ -5,8 +5,10 @@
 mod accounts;
 mod aggregation;
 mod certificates;
+mod custom_signers;
 mod fixture;
 mod garbage;
 mod issuance;
 mod namespaces;
+mod pod_signer;
 mod publish;

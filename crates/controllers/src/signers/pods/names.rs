@@ -1,0 +1,111 @@
+//! The names that a pod gets: who it is, and which services it stands behind.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::Service;
+use windlass_pki::limits::MAX_DNS_NAME_BYTES;
+
+/// The SPIFFE id of the pods that run as a service account.
+pub fn spiffe_id(trust_domain: &str, namespace: &str, account: &str) -> String {
+    format!("spiffe://{trust_domain}/ns/{namespace}/sa/{account}")
+}
+
+/// The DNS names of the services that send to pods with these labels: sorted, each once. Both
+/// forms that resolve everywhere in a cluster are there; shorter ones mean something else in
+/// another namespace.
+pub fn service_names(
+    services: &[Service],
+    labels: &BTreeMap<String, String>,
+    namespace: &str,
+    cluster_domain: &str,
+) -> Vec<String> {
+    let chosen = services.iter().filter(|service| selects(service, labels));
+    let names = chosen.filter_map(|service| service.metadata.name.as_deref()).flat_map(|name| {
+        [format!("{name}.{namespace}.svc"), format!("{name}.{namespace}.svc.{cluster_domain}")]
+    });
+    // One that nobody can ask for must not keep the pod from the others.
+    let names: BTreeSet<String> = names.filter(|name| is_dns_name(name)).collect();
+    names.into_iter().collect()
+}
+
+/// Whether a service sends to pods with these labels.
+fn selects(service: &Service, labels: &BTreeMap<String, String>) -> bool {
+    let Some(spec) = &service.spec else { return false };
+    // An alias for another name sends to nobody, whatever it selects.
+    if spec.type_.as_deref() == Some("ExternalName") {
+        return false;
+    }
+    // Who selects nothing has endpoints that somebody else keeps.
+    spec.selector.as_ref().is_some_and(|wanted| {
+        !wanted.is_empty() && wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
+    })
+}
+
+/// Whether it is made of labels of letters, digits and inner hyphens, and is not too long.
+fn is_dns_name(name: &str) -> bool {
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    name.len() <= MAX_DNS_NAME_BYTES && name.split('.').all(is_label)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn service(name: &str, spec: Value) -> Service {
+        serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
+    }
+
+    #[test]
+    fn an_id_names_the_account() {
+        assert_eq!(spiffe_id("example.com", "web", "a.b"), "spiffe://example.com/ns/web/sa/a.b");
+    }
+
+    #[test]
+    fn services_that_send_to_the_pod_name_it() {
+        let labels: BTreeMap<String, String> =
+            [("app", "web"), ("tier", "front")].map(|(k, v)| (k.into(), v.into())).into();
+        let both = json!({"selector": {"app": "web", "tier": "front"}});
+        let table: [(Value, bool); 8] = [
+            (json!({"selector": {"app": "web"}}), true),
+            (json!({"selector": {"app": "web"}, "clusterIP": "None"}), true),
+            (both, true),
+            (json!({"selector": {"app": "other"}}), false),
+            (json!({"selector": {"app": "web", "more": "x"}}), false),
+            (json!({"selector": {}}), false),
+            (json!({}), false),
+            (json!({"selector": {"app": "web"}, "type": "ExternalName"}), false),
+        ];
+        for (spec, named) in table {
+            let names = service_names(&[service("s", spec.clone())], &labels, "ns", "c.local");
+            let expected: &[&str] = if named { &["s.ns.svc", "s.ns.svc.c.local"] } else { &[] };
+            assert_eq!(names, expected, "{spec}");
+        }
+        let no_spec: Service = serde_json::from_value(json!({"metadata": {"name": "s"}})).unwrap();
+        assert_eq!(service_names(&[no_spec], &labels, "ns", "c"), [""; 0]);
+    }
+
+    #[test]
+    fn names_are_sorted_valid_and_there_once() {
+        let labels = BTreeMap::from([("a".to_owned(), "b".to_owned())]);
+        let selecting = |name: &str| service(name, json!({"selector": {"a": "b"}}));
+        let long = "x".repeat(64);
+        let services = ["web", "api", "web", "-bad", "*", "", &long].map(selecting);
+        let names = service_names(&services, &labels, "ns", "local");
+        let expected = ["api.ns.svc", "api.ns.svc.local", "web.ns.svc", "web.ns.svc.local"];
+        assert_eq!(names, expected);
+        // "s.ns.svc." and the domain have 253 bytes together, and no more.
+        for (length, fits) in [(244, true), (245, false)] {
+            let domain =
+                [61, 61, 61, length - 3 * 61 - 3].map(|length| "d".repeat(length)).join(".");
+            let names = service_names(&[selecting("s")], &labels, "ns", &domain);
+            assert_eq!((domain.len(), names.len()), (length, if fits { 2 } else { 1 }));
+        }
+    }
+}

@@ -1,0 +1,143 @@
+use std::path::Path;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::events::v1::Event;
+use kube::core::GroupVersionKind;
+use kube::runtime::wait::await_condition;
+use serde_json::json;
+use time::OffsetDateTime;
+use windlass_pki::{Authority, Certificate, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_server::chain::admission::Plugins;
+use windlass_server::local::Local;
+use windlass_server::server::{Setup, start};
+use windlass_server::user::{MASTERS, User};
+use windlass_store::{Embedded, Options};
+
+use super::*;
+use crate::signers::config::{Custom, Signers};
+
+/// Whoever is put off waits for longer than any test.
+const HOURS: Backoff = Backoff::new(Duration::from_secs(7200), Duration::from_secs(7200));
+const PATIENCE: Duration = Duration::from_secs(30);
+const STUB: &[u8] =
+    include_bytes!("../../../../server/tests/api/conformance/fixtures/pcr-p256.stub.der");
+
+async fn server(dir: &Path) -> (Client, tokio::sync::watch::Sender<bool>) {
+    let (down, shutdown) = tokio::sync::watch::channel(false);
+    let store = Arc::new(Embedded::open(Options::new(dir)).unwrap());
+    let plugins = Plugins { service_account: false, ..Plugins::default() };
+    let server = start(Setup { plugins, ..Setup::new(store, shutdown) }).await.unwrap();
+    let user = User::authenticated("admin", "", vec![MASTERS.into()]);
+    (Client::new(Local::new(server, user), "default"), down)
+}
+
+/// Puts a pair into a folder that is valid for so many minutes from now.
+fn put_pair(dir: &Path, name: &str, minutes: i64) {
+    let now = OffsetDateTime::now_utc();
+    let until = now + time::Duration::minutes(minutes);
+    let validity = Validity::new(now - time::Duration::DAY, until).unwrap();
+    let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
+    let serial = Serial::random(&SystemRandom::new()).unwrap();
+    let pair = Authority::self_signed(&subject, validity, key, serial).unwrap();
+    std::fs::write(dir.join("ca.crt"), pair.certificate().to_pem()).unwrap();
+    std::fs::write(dir.join("ca.key"), pair.key().to_pem().unwrap().as_bytes()).unwrap();
+}
+
+fn custom() -> Custom {
+    let text = "{apiVersion: windlass.dev/v1, kind: Signers, signers: [{name: example.com/pods, \
+                ca: {made: {directory: ca}}, pods: {trustDomain: example.com}}]}";
+    Signers::parse(Path::new("/signers.yaml"), text).unwrap().signers.remove(0)
+}
+
+async fn ask(client: &Client, api: &Api<Request>, name: &str) {
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let pod = json!({
+        "metadata": {"name": name},
+        "spec": {"serviceAccountName": "default", "containers": [{"name": "c", "image": "i"}]},
+    });
+    let pod = serde_json::from_value(pod).unwrap();
+    let pod: Pod = pods.create(&PostParams::default(), &pod).await.unwrap();
+    let request = json!({
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "PodCertificateRequest",
+        "metadata": {"name": name},
+        "spec": {
+            "signerName": "example.com/pods",
+            "podName": name,
+            "podUID": pod.uid(),
+            "serviceAccountName": "default",
+            "serviceAccountUID": "s1",
+            "nodeName": "n1",
+            "nodeUID": "n1",
+            "stubPKCS10Request": ByteString(STUB.to_vec()),
+        },
+    });
+    let request = serde_json::from_value(request).unwrap();
+    api.create(&PostParams::default(), &request).await.unwrap();
+}
+
+/// A signer whose CA leaves no hour says so, once, and goes on as soon as it gets a new one,
+/// however long the request was put off for.
+#[tokio::test]
+async fn a_new_pair_wakes_what_waits() {
+    let (data, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (client, _down) = server(data.path()).await;
+    put_pair(files.path(), "old", 30);
+    let (certificate, key) = (files.path().join("ca.crt"), files.path().join("ca.key"));
+    let clock: Clock = Arc::new(OffsetDateTime::now_utc);
+    let ca = CaSource::files(certificate, key, clock.clone()).unwrap();
+    let signer = CustomSigner { custom: custom(), ca: ca.clone() };
+    let kind = GroupVersionKind::gvk("certificates.k8s.io", "v1", "PodCertificateRequest");
+    let resource = ApiResource::from_gvk(&kind);
+    let api: Api<Request> = Api::default_namespaced_with(client.clone(), &resource);
+    ask(&client, &api, "one").await;
+    let signing = tokio::spawn(sign(client.clone(), resource, vec![signer], clock, HOURS));
+
+    let events: Api<Event> = Api::default_namespaced(client.clone());
+    let told = async || {
+        let events = events.list(&ListParams::default()).await.unwrap().items;
+        let told = |event: &Event| event.reason.as_deref() == Some("SignerExpired");
+        events.into_iter().filter(told).collect::<Vec<_>>()
+    };
+    let waiting = async {
+        while told().await.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.unwrap();
+    assert!(is_pending(&api.get("one").await.unwrap()));
+
+    put_pair(files.path(), "new", 99);
+    let following = tokio::spawn(ca.clone().watch());
+    let answered = |found: Option<&Request>| found.is_some_and(|request| !is_pending(request));
+    let answered = await_condition(api.clone(), "one", answered);
+    let answered = tokio::time::timeout(PATIENCE, answered).await.unwrap().unwrap().unwrap();
+    let chain = answered.data["status"]["certificateChain"].as_str().unwrap();
+    let issued = Certificate::from_pem(chain.as_bytes()).unwrap();
+    assert!(ca.current().authority().has_issued(&issued));
+    assert_eq!(ca.current().certificate().common_name(), Some("new"));
+    assert_eq!(issued.validity().not_after(), ca.current().certificate().validity().not_after());
+    assert_eq!(told().await.len(), 1);
+    signing.abort();
+    following.abort();
+}
+
+/// What is said of a request is said once, until it changes or the request is another.
+#[test]
+fn news_is_told_once() {
+    let request = |uid: &str| -> Request {
+        let metadata = json!({"name": "r", "namespace": "n", "uid": uid});
+        serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+    };
+    let (pending, key) = (Pending::default(), Key { namespace: "n".into(), name: "r".into() });
+    let why = |message: &str| Why { reason: "Some", message: message.into() };
+    pending.keep(key.clone(), request("1"));
+    let since = pending.get(&key).unwrap().since;
+    assert!(pending.tell(&key, &why("a")) && !pending.tell(&key, &why("a")));
+    assert!(pending.tell(&key, &why("b")));
+    pending.keep(key.clone(), request("1"));
+    assert!(!pending.tell(&key, &why("b")));
+    assert_eq!(pending.get(&key).unwrap().since, since);
+    pending.keep(key.clone(), request("2"));
+    assert!(pending.tell(&key, &why("b")));
+}

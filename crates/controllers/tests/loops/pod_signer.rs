@@ -1,0 +1,488 @@
+//! Pods' certificates, from the request to a certificate that others verify.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client, ResourceExt as _};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use time::OffsetDateTime;
+use tokio::task::JoinSet;
+use webpki::{EndEntityCert, KeyUsage};
+use windlass_controllers::Clock;
+use windlass_controllers::ca::CaSource;
+use windlass_controllers::signers::config::Signers;
+use windlass_controllers::signers::{self, CustomSigner, pods};
+use windlass_pki::{
+    Authority, IssuedChain, KeyKind, PodKeyType, PrivateKey, Serial, Subject, SystemRandom,
+    Validity, pem,
+};
+
+use crate::fixture::{World, object};
+
+const SIGNER: &str = "example.com/workloads";
+const DOCS: &str = include_str!("../../../../docs/pod-certificates.md");
+const P256: &[u8] =
+    include_bytes!("../../../server/tests/api/conformance/fixtures/pcr-p256.stub.der");
+const P384: &[u8] =
+    include_bytes!("../../../server/tests/api/conformance/fixtures/pcr-p384.stub.der");
+const P521: &[u8] =
+    include_bytes!("../../../server/tests/api/conformance/fixtures/pcr-p521.stub.der");
+const ED25519: &[u8] =
+    include_bytes!("../../../server/tests/api/conformance/fixtures/pcr-ed25519.stub.der");
+const RSA3072: &[u8] =
+    include_bytes!("../../../server/tests/api/conformance/fixtures/pcr-rsa3072.stub.der");
+const RSA4096: &[u8] = include_bytes!("fixtures/pod-rsa4096.stub.der");
+
+/// A CA that another vouches for, in files, and signers that use it.
+struct Signing {
+    ca: Arc<CaSource>,
+    files: TempDir,
+    loops: JoinSet<()>,
+}
+
+impl Signing {
+    fn new() -> Signing {
+        let files = tempfile::tempdir().unwrap();
+        let now = OffsetDateTime::now_utc();
+        let validity = Validity::lasting(now - time::Duration::DAY, time::Duration::days(3650));
+        let validity = validity.unwrap();
+        let parts = |name: &str| {
+            let serial = Serial::random(&SystemRandom::new()).unwrap();
+            (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap(), serial)
+        };
+        let (subject, key, serial) = parts("root");
+        let root = Authority::self_signed(&subject, validity, key, serial).unwrap();
+        let (subject, key, serial) = parts("workloads");
+        let pair = root.intermediate(&subject, validity, key, serial).unwrap();
+        let (certificate, key) = (files.path().join("ca.crt"), files.path().join("ca.key"));
+        let chain = pair.certificate().to_pem() + &root.certificate().to_pem();
+        std::fs::write(&certificate, chain).unwrap();
+        std::fs::write(&key, pair.key().to_pem().unwrap().as_bytes()).unwrap();
+        let ca = CaSource::chain(certificate, key, clock()).unwrap();
+        Signing { ca, files, loops: JoinSet::new() }
+    }
+
+    /// Signs with this profile, as `signers.yaml` has it.
+    fn start(mut self, client: &Client, version: &str, profile: &str) -> Signing {
+        self.add(client, version, &[(SIGNER, profile)]);
+        self
+    }
+
+    fn add(&mut self, client: &Client, version: &str, signers: &[(&str, &str)]) {
+        let of = |(name, profile): &(&str, &str)| {
+            let text = format!(
+                "{{apiVersion: windlass.dev/v1, kind: Signers, signers: [{{name: {name}, \
+                 ca: {{files: {{certificate: ca.crt, key: ca.key}}}}, pods: {{{profile}}}}}]}}"
+            );
+            let signers = Signers::parse(&self.files.path().join("signers.yaml"), &text);
+            let custom = signers.unwrap().signers.remove(0);
+            CustomSigner { custom, ca: self.ca.clone() }
+        };
+        let custom = signers.iter().map(of).collect();
+        self.loops.spawn(pods::run(client.clone(), resource(version), custom, clock()));
+    }
+}
+
+fn clock() -> Clock {
+    Arc::new(OffsetDateTime::now_utc)
+}
+
+fn resource(version: &str) -> ApiResource {
+    let kind = GroupVersionKind::gvk("certificates.k8s.io", version, "PodCertificateRequest");
+    ApiResource::from_gvk(&kind)
+}
+
+fn requests(world: &World, namespace: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(world.client.clone(), namespace, &resource("v1beta1"))
+}
+
+async fn pod(world: &World, name: &str) -> Pod {
+    let pod: Pod = object(json!({
+        "metadata": {"name": name, "labels": {"app": "web"}},
+        "spec": {
+            "serviceAccountName": "frontend",
+            "nodeName": "n1",
+            "containers": [{"name": "c", "image": "i"}],
+        },
+    }));
+    world.all::<Pod>("default").create(&PostParams::default(), &pod).await.unwrap()
+}
+
+async fn service(world: &World, name: &str, app: &str) {
+    let spec = json!({"selector": {"app": app}, "ports": [{"port": 443}]});
+    let service: Service = object(json!({"metadata": {"name": name}, "spec": spec}));
+    world.all::<Service>("default").create(&PostParams::default(), &service).await.unwrap();
+}
+
+/// Asks for a certificate of a pod.
+async fn ask(world: &World, name: &str, pod: &Pod, changes: Value) -> DynamicObject {
+    let mut spec = json!({
+        "signerName": SIGNER,
+        "podName": pod.name_any(),
+        "podUID": pod.uid(),
+        "serviceAccountName": "frontend",
+        "serviceAccountUID": "s1",
+        "nodeName": "n1",
+        "nodeUID": "n1",
+    });
+    for (key, value) in changes.as_object().unwrap() {
+        spec[key] = value.clone();
+    }
+    let request: DynamicObject = object(json!({
+        "apiVersion": "certificates.k8s.io/v1beta1",
+        "kind": "PodCertificateRequest",
+        "metadata": {"name": name},
+        "spec": spec,
+    }));
+    let namespace = pod.namespace().unwrap();
+    requests(world, &namespace).create(&PostParams::default(), &request).await.unwrap()
+}
+
+fn stub(der: &[u8]) -> Value {
+    json!({"stubPKCS10Request": ByteString(der.to_vec())})
+}
+
+/// The older form: a key, and the pod's uid signed with it.
+fn proven(pod: &Pod, kind: KeyKind) -> Value {
+    let key = PrivateKey::generate_of(kind).unwrap();
+    let proof = key.sign(pod.uid().unwrap().as_bytes()).unwrap();
+    let public = ByteString(key.public_key().as_der().to_vec());
+    json!({"pkixPublicKey": public, "proofOfPossession": ByteString(proof)})
+}
+
+/// Waits until a request is answered, and says how: the condition's type, reason and message.
+async fn answer(api: &Api<DynamicObject>, name: &str) -> (DynamicObject, [String; 3]) {
+    let is_answered = |found: Option<&DynamicObject>| {
+        found.is_some_and(|request| request.data.pointer("/status/conditions/0").is_some())
+    };
+    let waiting = kube::runtime::wait::await_condition(api.clone(), name, is_answered);
+    let answered = tokio::time::timeout(Duration::from_secs(60), waiting).await;
+    let request =
+        answered.unwrap_or_else(|_| panic!("{name} was to be answered")).unwrap().unwrap();
+    let condition = &request.data["status"]["conditions"][0];
+    let told = ["type", "reason", "message"].map(|f| condition[f].as_str().unwrap().to_owned());
+    (request, told)
+}
+
+/// Waits for an event on a request.
+async fn event(world: &World, name: &str, reason: &str) -> Event {
+    let events: Api<Event> = world.all("default");
+    let found = async {
+        loop {
+            let mut all = events.list(&ListParams::default()).await.unwrap().items.into_iter();
+            let told = all.find(|event| {
+                let regarding = event.regarding.as_ref().unwrap();
+                regarding.name.as_deref() == Some(name) && event.reason.as_deref() == Some(reason)
+            });
+            match told {
+                Some(event) => return event,
+                None => tokio::task::yield_now().await,
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), found).await.unwrap()
+}
+
+/// Verifies an issued request as a client and as a server of these names, and gives back the leaf.
+fn verify(
+    request: &DynamicObject,
+    ca: &CaSource,
+    names: &[&str],
+) -> windlass_pki::ForeignCertificate {
+    let text = request.data["status"]["certificateChain"].as_str().unwrap();
+    let chain: Vec<CertificateDer<'_>> = pem::certificates(text.as_bytes()).unwrap();
+    let (leaf, rest) = chain.split_first().unwrap();
+    let root = ca.current();
+    let root = CertificateDer::from(root.anchor().der().to_vec());
+    let anchors = [webpki::anchor_from_trusted_cert(&root).unwrap()];
+    let now = u64::try_from(OffsetDateTime::now_utc().unix_timestamp()).unwrap();
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
+    let end = EndEntityCert::try_from(leaf).unwrap();
+    for usage in [KeyUsage::client_auth(), KeyUsage::server_auth()] {
+        let algorithms = webpki::ALL_VERIFICATION_ALGS;
+        end.verify_for_usage(algorithms, &anchors, rest, now, usage, None, None).unwrap();
+    }
+    for name in names {
+        let name = ServerName::try_from(*name).unwrap();
+        end.verify_is_valid_for_subject_name(&name).unwrap();
+    }
+    IssuedChain::parse(text).unwrap().leaf().clone()
+}
+
+#[tokio::test]
+async fn every_key_gets_a_certificate_that_verifies() {
+    for version in ["v1", "v1beta1"] {
+        let world = World::without_controllers().await;
+        service(&world, "web", "web").await;
+        service(&world, "other", "other").await;
+        let profile = "trustDomain: example.com, serviceNames: true";
+        let signing = Signing::new().start(&world.client, version, profile);
+        let pod = pod(&world, "web-0").await;
+        let table = [
+            (stub(P256), PodKeyType::EcdsaP256),
+            (stub(P384), PodKeyType::EcdsaP384),
+            (stub(P521), PodKeyType::EcdsaP521),
+            (stub(ED25519), PodKeyType::Ed25519),
+            (stub(RSA3072), PodKeyType::Rsa3072),
+            (stub(RSA4096), PodKeyType::Rsa4096),
+            (proven(&pod, KeyKind::P256), PodKeyType::EcdsaP256),
+            (proven(&pod, KeyKind::Ed25519), PodKeyType::Ed25519),
+        ];
+        for (number, (key, kind)) in table.into_iter().enumerate() {
+            let name = format!("req-{number}");
+            ask(&world, &name, &pod, key).await;
+            let (request, told) = answer(&requests(&world, "default"), &name).await;
+            assert_eq!(told[0], "Issued", "{told:?}");
+            let names = ["web.default.svc", "web.default.svc.cluster.local"];
+            let leaf = verify(&request, &signing.ca, &names);
+            assert_eq!(leaf.public_key().pod_key_type(), Ok(kind));
+            assert_eq!(leaf.alt_names().dns_names, names);
+            assert_eq!(leaf.alt_names().uris, ["spiffe://example.com/ns/default/sa/frontend"]);
+            assert!(leaf.subject().attributes().is_empty());
+        }
+    }
+}
+
+#[tokio::test]
+async fn certificates_last_as_long_as_both_allow() {
+    let world = World::without_controllers().await;
+    let signing =
+        Signing::new().start(&world.client, "v1", "trustDomain: example.com, longest: 30h");
+    let pod = pod(&world, "web-0").await;
+    // What is asked for, and seconds: the life, and until the renewal.
+    for (name, asked, life, renewal) in [
+        ("hour", json!(3600), 3600, 2376),
+        ("unsaid", Value::Null, 86_400, 57_024),
+        ("long", json!(7_862_400), 108_000, 71_280),
+    ] {
+        let mut wanted = stub(P256);
+        wanted["maxExpirationSeconds"] = asked;
+        ask(&world, name, &pod, wanted).await;
+        let (request, told) = answer(&requests(&world, "default"), name).await;
+        assert_eq!(told[0], "Issued", "{told:?}");
+        let leaf = verify(&request, &signing.ca, &[]);
+        let seconds = |field: &str| {
+            let text = request.data["status"][field].as_str().unwrap();
+            text.parse::<k8s_openapi::jiff::Timestamp>().unwrap().as_second()
+        };
+        let (from, to) = (seconds("notBefore"), seconds("notAfter"));
+        assert_eq!(from, leaf.not_before().unix_timestamp());
+        assert_eq!(to, leaf.not_after().unix_timestamp());
+        assert_eq!((to - from, seconds("beginRefreshAt") - from), (life, renewal), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_signed_is_denied_and_harms_nobody() {
+    let world = World::without_controllers().await;
+    let mut signing = Signing::new();
+    let picky =
+        "trustDomain: example.com, keyTypes: [ECDSAP384], serviceAccounts: [default/frontend]";
+    let elsewhere = "trustDomain: example.com, namespaces: [web]";
+    let signers = [(SIGNER, picky), ("example.com/elsewhere", elsewhere)];
+    signing.add(&world.client, "v1", &signers);
+    let (pod, api) = (pod(&world, "web-0").await, requests(&world, "default"));
+    let with = |mut spec: Value, key: &str, value: Value| {
+        spec[key] = value;
+        spec
+    };
+    let note = json!({"example.com/note": "x"});
+    let table = [
+        ("type", stub(P256), "UnsupportedKeyType"),
+        (
+            "note",
+            with(stub(P384), "unverifiedUserAnnotations", note),
+            "InvalidUnverifiedUserAnnotations",
+        ),
+        ("who", with(stub(P384), "serviceAccountName", json!("admin")), "NotPermitted"),
+        ("where", with(stub(P384), "signerName", json!("example.com/elsewhere")), "NotPermitted"),
+    ];
+    let foreign = with(stub(P384), "signerName", json!("example.com/foreign"));
+    ask(&world, "foreign", &pod, foreign).await;
+    for (name, spec, reason) in table {
+        ask(&world, name, &pod, spec).await;
+        let (request, told) = answer(&api, name).await;
+        assert_eq!((told[0].as_str(), told[1].as_str()), ("Denied", reason), "{told:?}");
+        assert!(request.data["status"].get("certificateChain").is_none_or(|c| c == ""));
+    }
+    ask(&world, "good", &pod, stub(P384)).await;
+    let (request, _) = answer(&api, "good").await;
+    verify(&request, &signing.ca, &[]);
+    let foreign = api.get("foreign").await.unwrap();
+    assert!(foreign.data.pointer("/status/conditions/0").is_none(), "it is somebody else's");
+}
+
+#[tokio::test]
+async fn who_waits_is_told_why_and_served_when_it_can_be() {
+    let world = World::without_controllers().await;
+    let signing = Signing::new().start(&world.client, "v1", "serviceNames: true");
+    let (gone, pod) = (pod(&world, "gone").await, pod(&world, "web-0").await);
+    let now = DeleteParams::default().grace_period(0);
+    let _ = world.all::<Pod>("default").delete("gone", &now).await.unwrap();
+    ask(&world, "late", &gone, stub(P256)).await;
+    event(&world, "late", "PodNotFound").await;
+
+    ask(&world, "early", &pod, stub(P256)).await;
+    let told = event(&world, "early", "NoNames").await;
+    assert_eq!(told.note.as_deref(), Some("no service in default selects pod web-0"));
+    let regarding = told.regarding.unwrap();
+    assert_eq!(regarding.kind.as_deref(), Some("PodCertificateRequest"));
+    assert_eq!(regarding.namespace.as_deref(), Some("default"));
+    service(&world, "web", "web").await;
+    let (request, _) = answer(&requests(&world, "default"), "early").await;
+    verify(&request, &signing.ca, &["web.default.svc"]);
+    let late = requests(&world, "default").get("late").await.unwrap();
+    assert!(late.data.pointer("/status/conditions/0").is_none());
+}
+
+#[tokio::test]
+async fn a_restart_in_the_middle_loses_nothing() {
+    let world = World::without_controllers().await;
+    let profile = "trustDomain: example.com";
+    let mut signing = Signing::new().start(&world.client, "v1", profile);
+    let (pod, api) = (pod(&world, "web-0").await, requests(&world, "default"));
+    let names: Vec<String> = (0..60).map(|number| format!("req-{number}")).collect();
+    for (number, name) in names.iter().enumerate() {
+        ask(&world, name, &pod, stub(P256)).await;
+        if number % 20 == 10 {
+            answer(&api, &names[number / 2]).await;
+            signing.loops.shutdown().await;
+        }
+        if number % 20 == 15 {
+            signing = signing.start(&world.client, "v1", profile);
+            // For a while there are two.
+            signing = signing.start(&world.client, "v1beta1", profile);
+        }
+    }
+    let mut serials = std::collections::HashSet::new();
+    for name in &names {
+        let (request, told) = answer(&api, name).await;
+        assert_eq!(told[0], "Issued", "{told:?}");
+        assert!(serials.insert(verify(&request, &signing.ca, &[]).der().to_vec()));
+    }
+}
+
+#[tokio::test]
+async fn a_thousand_at_once_are_answered() {
+    const COUNT: usize = 1000;
+    let world = World::without_controllers().await;
+    service(&world, "web", "web").await;
+    let profile = "trustDomain: example.com, serviceNames: true";
+    let signing = Signing::new().start(&world.client, "v1", profile);
+    let pod = pod(&world, "web-0").await;
+    let names: Vec<String> = (0..COUNT).map(|number| format!("req-{number}")).collect();
+    for some in names.chunks(50) {
+        join_all(some.iter().map(|name| ask(&world, name, &pod, stub(P256)))).await;
+    }
+    let api = requests(&world, "default");
+    for name in &names {
+        let (request, told) = answer(&api, name).await;
+        assert_eq!(told[0], "Issued", "{name}: {told:?}");
+        verify(&request, &signing.ca, &["web.default.svc"]);
+    }
+}
+
+/// The YAML in the documentation that begins like this.
+fn documented(start: &str) -> &'static str {
+    let mut blocks = DOCS.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    blocks.find(|block| block.starts_with(start)).unwrap()
+}
+
+/// The pod of the documentation, and a service for it.
+async fn documented_pod(world: &World) -> Pod {
+    world.namespace("web").await;
+    let service: Service = object(json!({
+        "metadata": {"name": "web"},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 443}]},
+    }));
+    world.all::<Service>("web").create(&PostParams::default(), &service).await.unwrap();
+    let pod: Pod = serde_saphyr::from_str(documented("apiVersion: v1\nkind: Pod\n")).unwrap();
+    world.all::<Pod>("web").create(&PostParams::default(), &pod).await.unwrap()
+}
+
+const SIGNERS: &str = "apiVersion: windlass.dev/v1\nkind: Signers\n";
+
+#[tokio::test]
+async fn the_documented_file_is_all_it_takes() {
+    let (mut world, files) = (World::without_controllers().await, tempfile::tempdir().unwrap());
+    let file = files.path().join("signers.yaml");
+    std::fs::write(&file, documented(SIGNERS)).unwrap();
+    let mut options = windlass_controllers::Options::new(clock());
+    options.custom = signers::open(&file, &clock()).unwrap();
+    let ca = options.custom[0].ca.clone();
+    world.run_controllers_with(options);
+    let pod = documented_pod(&world).await;
+    for (name, key) in [("stub", stub(P256)), ("older", proven(&pod, KeyKind::Ed25519))] {
+        ask(&world, name, &pod, key).await;
+        let (request, told) = answer(&requests(&world, "web"), name).await;
+        assert_eq!(told[0], "Issued", "{told:?}");
+        verify(&request, &ca, &["web.web.svc"]);
+    }
+    let mut metrics = String::new();
+    windlass_controllers::metrics(&mut metrics);
+    for name in ["windlass_signer_issued_total", "windlass_signer_ca_expiration_seconds"] {
+        let start = format!("{name}{{signer=\"{SIGNER}\"}} ");
+        let value = metrics.lines().find_map(|line| line.strip_prefix(&start)).unwrap();
+        assert!(value.parse::<u64>().unwrap() >= 2, "{name} {value}");
+    }
+    world.shut_down().await;
+}
+
+#[tokio::test]
+async fn the_documented_permissions_are_enough() {
+    let world = World::without_controllers().await;
+    let pod = documented_pod(&world).await;
+    let signers = Signers::parse(Path::new("/signers.yaml"), documented(SIGNERS));
+    let custom = signers.unwrap().signers.remove(0);
+    let signing = Signing::new();
+    let signer = CustomSigner { custom, ca: signing.ca.clone() };
+    let (client, mut loops) =
+        (world.client_of("windlass", &["system:authenticated"]), JoinSet::new());
+    loops.spawn(pods::run(client, resource("v1"), vec![signer], clock()));
+
+    // All but one, then all.
+    let role = documented("apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n");
+    let role: ClusterRole = serde_saphyr::from_str(role).unwrap();
+    let signs = |rule: &k8s_openapi::api::rbac::v1::PolicyRule| rule.verbs == ["sign"];
+    let mut less = role.clone();
+    less.rules.as_mut().unwrap().retain(|rule| !signs(rule));
+    let roles: Api<ClusterRole> = Api::all(world.client.clone());
+    let created = roles.create(&PostParams::default(), &less).await.unwrap();
+    let binding: ClusterRoleBinding = object(json!({
+        "metadata": {"name": "windlass"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role.name_any(),
+        },
+        "subjects": [
+            {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "windlass"},
+        ],
+    }));
+    let bindings: Api<ClusterRoleBinding> = Api::all(world.client.clone());
+    bindings.create(&PostParams::default(), &binding).await.unwrap();
+    ask(&world, "one", &pod, stub(P256)).await;
+    let events: Api<Event> = world.all("web");
+    let told = |event: &Event| event.reason.as_deref() == Some("AnswerRefused");
+    let seen = async {
+        while !events.list(&ListParams::default()).await.unwrap().items.iter().any(told) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), seen).await.unwrap();
+
+    let whole = ClusterRole { metadata: created.metadata, ..role };
+    roles.replace(&whole.name_any(), &PostParams::default(), &whole).await.unwrap();
+    let (request, told) = answer(&requests(&world, "web"), "one").await;
+    assert_eq!(told[0], "Issued", "{told:?}");
+    let leaf = verify(&request, &signing.ca, &["web.web.svc.cluster.local"]);
+    assert_eq!(leaf.alt_names().uris, ["spiffe://example.com/ns/web/sa/frontend"]);
+}
