@@ -11,6 +11,7 @@ mod audit;
 mod bad_input;
 mod canary;
 mod certificates;
+mod custom_signers;
 mod cves;
 mod election;
 mod faults;
