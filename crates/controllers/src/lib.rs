@@ -165,18 +165,17 @@ fn anchors(loops: &mut JoinSet<()>, client: &Client, options: &Options) {
 
 fn requests(loops: &mut JoinSet<()>, client: &Client, options: &Options) {
     let Options { clock, controllers, longest, .. } = options;
-    let custom = if controllers.has(Controller::CustomSigners) {
-        options.custom.clone()
-    } else {
-        Vec::new()
-    };
+    let mut custom = Vec::new();
+    if controllers.has(Controller::CustomSigners) {
+        custom.clone_from(&options.custom);
+    }
     let approving = controllers.has(Controller::Approve);
-    if approving || !custom.is_empty() {
-        let approvals = approve::Approvals {
-            kubelet_client: approving,
-            kubelet_serving: approving && options.approve_kubelet_serving,
-            custom: custom.clone(),
-        };
+    let approvals = approve::Approvals {
+        kubelet_client: approving,
+        kubelet_serving: approving && options.approve_kubelet_serving,
+        custom: custom.iter().filter(|signer| signer.approves()).cloned().collect(),
+    };
+    if approving || !approvals.custom.is_empty() {
         let (client, clock) = (client.clone(), clock.clone());
         loops.spawn(supervise("csrapproving", move || {
             approve::run(client.clone(), approvals.clone(), clock.clone())
@@ -186,6 +185,9 @@ fn requests(loops: &mut JoinSet<()>, client: &Client, options: &Options) {
     if controllers.has(Controller::Sign) {
         sign::tell_missing(&options.built_in);
         built_in.clone_from(&options.built_in);
+    }
+    for signer in &custom {
+        ca::report(signer.custom.name.as_str(), &signer.ca);
     }
     let of_custom = custom.iter().map(|signer| signer.ca.clone());
     for ca in sign::sources(&built_in).into_iter().chain(of_custom) {
@@ -197,6 +199,11 @@ fn requests(loops: &mut JoinSet<()>, client: &Client, options: &Options) {
             sign::run(client.clone(), built_in.clone(), longest, custom.clone(), clock.clone())
         }));
     }
+    cleaning(loops, client, options);
+}
+
+fn cleaning(loops: &mut JoinSet<()>, client: &Client, options: &Options) {
+    let Options { clock, controllers, .. } = options;
     if controllers.has(Controller::CleanRequests) {
         let (client, clock) = (client.clone(), clock.clone());
         loops

@@ -18,7 +18,7 @@ use crate::ca::CaSource;
 use crate::ca::made::{self, Recipe};
 use crate::options::Clock;
 
-use config::{CaChoice, Custom, Signers};
+use config::{Approval, CaChoice, Custom, Signers};
 
 /// A signer of the user's own and what it signs with.
 #[derive(Clone)]
@@ -27,6 +27,14 @@ pub struct CustomSigner {
     pub custom: Custom,
     /// Its certificate and key; somebody else keeps them current.
     pub ca: Arc<CaSource>,
+}
+
+impl CustomSigner {
+    /// Whether it approves requests by itself.
+    pub fn approves(&self) -> bool {
+        let requests = self.custom.requests.as_ref();
+        requests.is_some_and(|requests| requests.approval != Approval::Manual)
+    }
 }
 
 /// Reads the file and the CAs in it, which must be good; a CA that is to be made is made if it is

@@ -111,6 +111,71 @@ fn bad_pairs() -> Vec<(&'static str, Pair, &'static str)> {
     ]
 }
 
+/// A CA, who vouches for it, and who vouches for that one and itself.
+fn chain() -> [Authority; 3] {
+    let validity = Validity::new(NOW - time::Duration::HOUR, NOW + time::Duration::DAY).unwrap();
+    let next = |above: Option<&Authority>, name| {
+        let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
+        match above {
+            Some(above) => above.intermediate(&subject, validity, key, serial()).unwrap(),
+            None => Authority::self_signed(&subject, validity, key, serial()).unwrap(),
+        }
+    };
+    let root = next(None, "root");
+    let middle = next(Some(&root), "middle");
+    let ca = next(Some(&middle), "ca");
+    [ca, middle, root]
+}
+
+#[test]
+fn a_chain_goes_up_to_who_vouches_for_all() {
+    let authorities = chain();
+    let [ca, middle, root] = authorities.each_ref().map(|each| each.certificate().to_pem());
+    let key = authorities[0].key().to_pem().unwrap().to_string();
+    let source = |certificates: &[&String]| {
+        let pair =
+            Pair { certificate: certificates.iter().copied().cloned().collect(), key: key.clone() };
+        let files = Files::with(&pair);
+        CaSource::chain(files.certificate(), files.key(), Arc::new(|| NOW))
+    };
+    // What is in the file, what is sent along, and what is trusted.
+    let table: [(&[&String], &[&str], &str); 3] = [
+        (&[&ca], &["ca"], "ca"),
+        (&[&ca, &middle], &["ca", "middle"], "ca"),
+        (&[&ca, &middle, &root], &["ca", "middle"], "root"),
+    ];
+    for (certificates, sent, trusted) in table {
+        let current = source(certificates).unwrap().current();
+        assert_eq!(current.certificate().common_name(), Some("ca"));
+        let found: Vec<&str> =
+            current.intermediates().map(|each| each.common_name().unwrap()).collect();
+        assert_eq!(found, sent);
+        assert_eq!(current.anchor().common_name(), Some(trusted));
+    }
+    let old = pair("old", -48, -1).certificate;
+    let bad: [&[&String]; 4] =
+        [&[&ca, &root], &[&ca, &root, &middle], &[&middle, &ca], &[&ca, &middle, &old]];
+    for certificates in bad {
+        let error = source(certificates).err().map(|error| format!("{error:#}")).unwrap();
+        assert!(error.contains("have not issued one another"), "{error}");
+    }
+}
+
+#[test]
+fn a_chain_that_changes_is_a_change() {
+    let authorities = chain();
+    let [ca, middle, root] = authorities.each_ref().map(|each| each.certificate().to_pem());
+    let key = authorities[0].key().to_pem().unwrap().to_string();
+    let files = Files::with(&Pair { certificate: ca.clone(), key: key.clone() });
+    let source = CaSource::chain(files.certificate(), files.key(), Arc::new(|| NOW)).unwrap();
+    files.put(&Pair { certificate: format!("{ca}{middle}{root}"), key });
+    source.reload();
+    assert_eq!(*source.changes().borrow(), 2);
+    assert_eq!(source.current().anchor().common_name(), Some("root"));
+    // As it is for Kubernetes' own signers, of which each takes one certificate.
+    assert!(files.source().is_err());
+}
+
 #[test]
 fn only_a_good_pair_is_a_beginning() {
     assert!(Files::with(&pair("good", -1, 24)).source().is_ok());

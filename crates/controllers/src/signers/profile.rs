@@ -131,3 +131,6 @@ fn kind(key: &SubjectKey) -> String {
         KeyAlgorithm::Unknown => "unknown".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests;

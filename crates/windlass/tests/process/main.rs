@@ -12,6 +12,7 @@ mod bad_input;
 mod canary;
 mod certificates;
 mod csr_command;
+mod custom_signers;
 mod cves;
 mod election;
 mod faults;

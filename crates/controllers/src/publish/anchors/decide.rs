@@ -167,55 +167,53 @@ mod tests {
         }
     }
 
-    /// What is written, since how many minutes the old ones are old, and when it is looked at again.
-    type Written = (&'static [&'static str], Option<i64>, Option<u64>);
+    fn minutes(minutes: u64) -> Duration {
+        Duration::from_secs(60 * minutes)
+    }
+
+    /// Nothing is to be done for so many minutes.
+    fn keep(again: Option<u64>) -> Action {
+        Action::Keep { again: again.map(minutes) }
+    }
+
+    /// These are written, of which all but the first have been old for so many minutes.
+    fn write(names: &[&str], old: Option<u64>) -> Action {
+        let anchors = names.iter().map(|name| anchor(name)).collect();
+        let retired = old.map(|old| NOW - minutes(old));
+        let again = old.map(|old| HOUR - minutes(old));
+        Action::Write { contents: Contents { anchors, retired }, again }
+    }
 
     #[test]
     fn old_anchors_stay_for_a_while() {
         let ours = |names, minutes| Some(found(names, minutes));
-        let tampered = |names, said: &str| {
-            Some(Found { current: Some(anchor(said).fingerprint()), ..found(names, None) })
+        let tampered = |names| {
+            Some(Found { current: Some(anchor("new").fingerprint()), ..found(names, None) })
         };
-        let keep = |again: Option<u64>| Err(Some(again));
-        let table: Vec<(Option<Found>, Result<Written, Option<Option<u64>>>)> = vec![
-            (None, Ok((&["new"], None, None))),
+        let unlabelled = |names, minutes| Some(Found { labelled: false, ..found(names, minutes) });
+        let table = [
+            (None, write(&["new"], None)),
             (ours(&["new"], None), keep(None)),
-            (ours(&["old"], None), Ok((&["new", "old"], Some(0), Some(60)))),
+            (ours(&["old"], None), write(&["new", "old"], Some(0))),
             (ours(&["new", "old"], Some(0)), keep(Some(60))),
             (ours(&["new", "old"], Some(59)), keep(Some(1))),
-            (ours(&["new", "old"], Some(60)), Ok((&["new"], None, None))),
-            (ours(&["new", "old"], Some(600)), Ok((&["new"], None, None))),
+            (ours(&["new", "old"], Some(60)), write(&["new"], None)),
+            (ours(&["new", "old"], Some(600)), write(&["new"], None)),
             // The clock was set back.
-            (ours(&["new", "old"], Some(-5)), Ok((&["new", "old"], Some(0), Some(60)))),
+            (ours(&["new", "old"], Some(-5)), write(&["new", "old"], Some(0))),
             // Replaced twice, and back again.
-            (ours(&["mid", "old"], Some(30)), Ok((&["new", "mid", "old"], Some(0), Some(60)))),
-            (ours(&["mid", "new"], Some(30)), Ok((&["new", "mid"], Some(0), Some(60)))),
+            (ours(&["mid", "old"], Some(30)), write(&["new", "mid", "old"], Some(0))),
+            (ours(&["mid", "new"], Some(30)), write(&["new", "mid"], Some(0))),
             // Somebody changed what is in it.
-            (tampered(&["new", "evil"], "new"), Ok((&["new"], None, None))),
-            (tampered(&["evil"], "new"), Ok((&["new"], None, None))),
-            (tampered(&[], "new"), Ok((&["new"], None, None))),
-            (ours(&[], None), Ok((&["new"], None, None))),
-            (Some(Found { labelled: false, ..found(&["new"], None) }), Ok((&["new"], None, None))),
-            (
-                Some(Found { labelled: false, ..found(&["new", "old"], Some(15)) }),
-                Ok((&["new", "old"], Some(15), Some(45))),
-            ),
-            (Some(Found { ours: false, ..found(&["old"], None) }), Err(None)),
+            (tampered(&["new", "evil"]), write(&["new"], None)),
+            (tampered(&["evil"]), write(&["new"], None)),
+            (tampered(&[]), write(&["new"], None)),
+            (ours(&[], None), write(&["new"], None)),
+            (unlabelled(&["new"], None), write(&["new"], None)),
+            (unlabelled(&["new", "old"], Some(15)), write(&["new", "old"], Some(15))),
+            (Some(Found { ours: false, ..found(&["old"], None) }), Action::LeaveAlone),
         ];
         for (found, wanted) in table {
-            let minutes =
-                |minutes: Option<u64>| minutes.map(|minutes| Duration::from_secs(60 * minutes));
-            let wanted = match wanted {
-                Ok((names, retired, again)) => Action::Write {
-                    contents: Contents {
-                        anchors: names.iter().map(|name| anchor(name)).collect(),
-                        retired: retired.map(|minutes| NOW - time::Duration::minutes(minutes)),
-                    },
-                    again: minutes(again),
-                },
-                Err(Some(again)) => Action::Keep { again: minutes(again) },
-                Err(None) => Action::LeaveAlone,
-            };
             let action = decide(found.as_ref(), anchor("new"), NOW, HOUR);
             assert_eq!(action, wanted, "{found:?}");
         }

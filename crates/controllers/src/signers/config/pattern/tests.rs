@@ -3,6 +3,8 @@ use std::path::Path;
 use super::super::document::Document;
 use super::*;
 
+/// How a pattern is read, its text, what it matches and what not.
+type Row = (Reader<Pattern>, &'static str, &'static [&'static str], &'static [&'static str]);
 type Reader<T> = fn(&Field<'_>) -> Result<T, ConfigError>;
 
 fn read<T>(reader: Reader<T>, text: &str) -> Result<T, ConfigError> {
@@ -12,7 +14,7 @@ fn read<T>(reader: Reader<T>, text: &str) -> Result<T, ConfigError> {
 
 #[test]
 fn no_pattern_matches_more_than_it_seems_to() {
-    let table: &[(Reader<Pattern>, &str, &[&str], &[&str])] = &[
+    let table: &[Row] = &[
         (Pattern::dns_name, "*", &["a", "a.b", "*.a", "x y"], &[]),
         (
             Pattern::dns_name,
