@@ -99,11 +99,14 @@ fn election(arguments: &ElectionArgs) -> Result<Option<Election>> {
     if !arguments.leader_elect {
         return Ok(None);
     }
-    let host = data_dir::hostname().unwrap_or_else(|| "localhost".into());
+    let identity = arguments.leader_elect_identity.clone().unwrap_or_else(|| {
+        let host = data_dir::hostname().unwrap_or_else(|| "localhost".into());
+        format!("{host}_{}", uuid::Uuid::new_v4())
+    });
     let election = Election {
         namespace: arguments.leader_elect_resource_namespace.clone(),
         name: arguments.leader_elect_resource_name.clone(),
-        identity: format!("{host}_{}", uuid::Uuid::new_v4()),
+        identity,
         lease_duration: arguments.leader_elect_lease_duration,
         renew_deadline: arguments.leader_elect_renew_deadline,
         retry_period: arguments.leader_elect_retry_period,
