@@ -23,3 +23,4 @@ mod overload;
 mod python;
 mod reload;
 mod server;
+mod signing;
