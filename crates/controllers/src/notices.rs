@@ -1,4 +1,4 @@
-//! Events on requests for certificates that wait, so that `kubectl describe` says why.
+//! Events on requests for certificates that wait, so that `kubectl describe` and the log say why.
 //!
 //! An event is a courtesy: the condition on the request says the same and stays. So there are a
 //! few a second at most, whatever happens to however many requests, and one that cannot be written
@@ -11,7 +11,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
-use kube::{Api, Client, Resource as _};
+use kube::{Api, Client, Resource as _, ResourceExt as _};
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
@@ -54,12 +54,14 @@ impl Notices {
         Notices { events: Api::namespaced(client, "default"), controller, allowance }
     }
 
-    /// Warns on a request.
+    /// Warns on a request and in the log.
     pub async fn warn(&self, request: &Request, notice: Notice<'_>, now: OffsetDateTime) {
         let moment = Instant::now();
         if !self.allowance.lock().unwrap_or_else(PoisonError::into_inner).take(moment) {
             return;
         }
+        let Notice { action, reason, note } = notice;
+        tracing::warn!(request = request.name_any(), action, reason, "{note}");
         let event = event(self.controller, request, &notice, now);
         if let Err(error) = self.events.create(&PostParams::default(), &event).await {
             tracing::debug!(%error, reason = notice.reason, "cannot write an event");

@@ -125,7 +125,7 @@ fn process(link: &Link, who: &'static str) -> (watch::Sender<bool>, tokio::task:
         }
     };
     let running =
-        run(link.client(), Election::new(who.into()), clock(Arc::default()), shutdown, start);
+        run(link.client(), None, Election::new(who.into()), clock(Arc::default()), shutdown, start);
     (down, tokio::spawn(running))
 }
 

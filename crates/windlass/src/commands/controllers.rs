@@ -34,7 +34,7 @@ async fn work(arguments: ControllersArgs) -> Result<()> {
     let election = election(&arguments.election)?;
     let config = connect::config(Some(&arguments.kubeconfig)).await?;
     let roots = config.root_cert.clone();
-    let client = kube::Client::try_from(config)?;
+    let client = kube::Client::try_from(config.clone())?;
     let version = version(&client).await.context("the server does not answer")?;
     let ours = version.contains("windlass");
     if !ours {
@@ -66,6 +66,7 @@ async fn work(arguments: ControllersArgs) -> Result<()> {
         root_ca,
         ca_overlap: arguments.issuing.ca_overlap,
         election,
+        connection: Some(config),
         controllers: selection,
         ..Options::new(clock)
     };
