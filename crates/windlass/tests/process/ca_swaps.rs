@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use hyper::Method;
 use serde_json::Value;
-use time::OffsetDateTime;
-use windlass_pki::{Authority, Certificate, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_pki::{Authority, Certificate};
 
 use crate::controllers::{Controllers, REQUESTS, node_request, server};
 use crate::http::Http;
 use crate::server::{PATIENCE, Place};
+use crate::signing::authority;
 use crate::traffic::{Issued, Traffic};
 
 const SWAPS: usize = 200;
@@ -33,15 +33,6 @@ struct Files {
     folder: PathBuf,
     count: usize,
     good: Vec<Pair>,
-}
-
-/// A new authority that is valid for so many seconds from now.
-fn authority(name: &str, from: i64, until: i64) -> Authority {
-    let (now, seconds) = (OffsetDateTime::now_utc(), time::Duration::seconds);
-    let validity = Validity::new(now + seconds(from), now + seconds(until)).unwrap();
-    let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
-    let serial = Serial::random(&SystemRandom::new()).unwrap();
-    Authority::self_signed(&subject, validity, key, serial).unwrap()
 }
 
 fn texts(authority: &Authority) -> (String, String) {

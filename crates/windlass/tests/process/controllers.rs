@@ -88,14 +88,14 @@ pub fn server<F: AsRef<OsStr>>(place: Place, flags: impl IntoIterator<Item = F>)
     place.launch(command).unwrap_or_else(|place| panic!("not ready; log:\n{}", place.log()))
 }
 
-/// A kubeconfig for the bearer of a token.
-pub fn kubeconfig(server: &Windlass, token: &str) -> PathBuf {
+/// A kubeconfig of this name for the bearer of a token.
+pub fn kubeconfig(server: &Windlass, name: &str, token: &str) -> PathBuf {
     let text = fs::read_to_string(server.kubeconfig()).unwrap();
     let lines = text.lines().filter(|line| !line.contains("client-"));
     let text = lines.collect::<Vec<_>>().join("\n");
     let text = text.replace("  user:\n", "  user: {}\n");
     let text = text.replace("user: {}", &format!("user: {{token: {token}}}"));
-    let file = server.place().path().join(format!("{token}.kubeconfig"));
+    let file = server.place().path().join(format!("{name}.kubeconfig"));
     fs::write(&file, text).unwrap();
     file
 }

@@ -34,7 +34,7 @@ const NAMES: [&str; 2] = ["one", "two"];
 
 impl<'a> Team<'a> {
     fn start(server: &'a Windlass) -> Team<'a> {
-        let kubeconfigs = NAMES.map(|name| kubeconfig(server, &format!("{name}-token")));
+        let kubeconfigs = NAMES.map(|name| kubeconfig(server, name, &format!("{name}-token")));
         let processes = [0, 1].map(|which| start(server, &kubeconfigs[which], which, 0));
         Team { server, kubeconfigs, processes }
     }

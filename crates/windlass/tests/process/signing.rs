@@ -16,6 +16,8 @@ use rustls::server::WebPkiClientVerifier;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use serde_json::Value;
+use time::OffsetDateTime;
+use windlass_pki::{Authority, PrivateKey, Serial, Subject, SystemRandom, Validity};
 
 use crate::kubectl::Kubectl;
 use crate::server::{PATIENCE, Place};
@@ -126,6 +128,22 @@ impl Asked {
             verifier.build().unwrap().verify_server_cert(&leaf, &[], &name, &[], now).unwrap();
         }
     }
+}
+
+/// A new authority that is valid for so many seconds from now.
+pub fn authority(name: &str, from: i64, until: i64) -> Authority {
+    let (now, seconds) = (OffsetDateTime::now_utc(), time::Duration::seconds);
+    let validity = Validity::new(now + seconds(from), now + seconds(until)).unwrap();
+    let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
+    let serial = Serial::random(&SystemRandom::new()).unwrap();
+    Authority::self_signed(&subject, validity, key, serial).unwrap()
+}
+
+/// A manifest of a request of a node for a serving certificate.
+pub fn serving_request(folder: &Path, name: &str, node: &str) -> String {
+    let subject = format!("/O=system:nodes/CN=system:node:{node}");
+    let asked = Asked::new(folder, name, &subject, Some("DNS:n1.example"));
+    asked.manifest(KUBELET_SERVING, "digital signature, server auth")
 }
 
 fn run(command: &mut Command) {
