@@ -27,10 +27,9 @@ use crate::options::Clock;
 
 pub use gauges::{metrics, report};
 
-/// How often the files are looked at even if nobody said that they changed.
-const LOOK: Duration = Duration::from_secs(10);
-/// As [`LOOK`], where files cannot be watched, or while those that are there cannot be used.
-const LOOK_CLOSELY: Duration = Duration::from_secs(1);
+/// How often the files are looked at even if nobody said that they changed. A folder that was
+/// replaced as a whole, or a link that leads elsewhere, is not heard of.
+const LOOK: Duration = Duration::from_secs(1);
 /// Writers touch several files: wait until they are done.
 const SETTLE: Duration = Duration::from_millis(100);
 
@@ -157,14 +156,12 @@ impl CaSource {
     /// Follows the files; does not end.
     pub async fn watch(self: Arc<Self>) {
         let touched = Arc::new(Notify::new());
-        let watcher = self.watcher(touched.clone());
+        let _watcher = self.watcher(touched.clone());
         loop {
             let source = self.clone();
             // A panic in there is caught by the runtime, and the next round tries again.
             let _ = tokio::task::spawn_blocking(move || source.reload()).await;
-            let calm = watcher.is_some() && self.problem().is_none();
-            let pause = if calm { LOOK } else { LOOK_CLOSELY };
-            if tokio::time::timeout(pause, touched.notified()).await.is_ok() {
+            if tokio::time::timeout(LOOK, touched.notified()).await.is_ok() {
                 tokio::time::sleep(SETTLE).await;
             }
         }
@@ -190,7 +187,7 @@ impl CaSource {
         watcher
             .inspect_err(|error| {
                 let file = self.certificate.display();
-                tracing::warn!(%file, %error, "a CA's files are looked at every {LOOK_CLOSELY:?}");
+                tracing::warn!(%file, %error, "a CA's files are looked at every {LOOK:?}");
             })
             .ok()
     }

@@ -1,8 +1,10 @@
 //! Leader election: of several processes, the one that holds a Lease works.
 //!
 //! `role` decides what to do about the lease; `tenure` makes sure that nothing is written once it
-//! may have passed to another. Here the two meet the API.
+//! may have passed to another, and `link` that not even a byte leaves that was on its way. Here they
+//! meet the API.
 
+mod link;
 mod role;
 mod tenure;
 #[cfg(test)]
@@ -19,7 +21,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
-use kube::{Api, Client};
+use kube::{Api, Client, Config};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -82,9 +84,10 @@ impl Election {
 }
 
 /// Runs what `start` makes of a client whenever we lead, until `shutdown` turns true or its sender
-/// is gone.
+/// is gone. With a `connection`, work is done over others than the lease is held with.
 pub async fn run<F, L>(
     client: Client,
+    connection: Option<Config>,
     election: Election,
     clock: Clock,
     mut shutdown: watch::Receiver<bool>,
@@ -94,9 +97,8 @@ pub async fn run<F, L>(
     L: Future<Output = ()> + Send + 'static,
 {
     let tenure = Arc::new(Tenure::new(clock.clone()));
-    let guarded = guard(&client, tenure.clone());
     let mut candidate = Candidate {
-        leases: Api::namespaced(client, &election.namespace),
+        leases: Api::namespaced(client.clone(), &election.namespace),
         election,
         clock,
         role: Role::Follower { seen: None },
@@ -113,7 +115,7 @@ pub async fn run<F, L>(
         }
         candidate.report(true);
         let mut work = JoinSet::new();
-        work.spawn(start(guarded.clone()));
+        work.spawn(start(working(&client, connection.clone(), &candidate.tenure)));
         let down = tokio::select! {
             _ = shutdown.wait_for(|down| *down) => true,
             () = candidate.keep() => false,
@@ -134,6 +136,16 @@ pub async fn run<F, L>(
         Ok(Err(error)) => tracing::warn!(error = format!("{error:#}"), "the lease is not released"),
         Err(_) => tracing::warn!("the lease is not released: the server does not answer"),
     }
+}
+
+/// The client for the work of one term.
+fn working(client: &Client, connection: Option<Config>, tenure: &Arc<Tenure>) -> Client {
+    let own = connection.map(|config| link::connect(config, tenure.clone())).transpose();
+    let own = own.unwrap_or_else(|error| {
+        tracing::error!(%error, "cannot connect anew; working over the old connections");
+        None
+    });
+    guard(own.as_ref().unwrap_or(client), tenure.clone())
 }
 
 struct Candidate {

@@ -65,7 +65,8 @@ pub async fn run(client: Client, options: Options, mut shutdown: watch::Receiver
         Some(election) => {
             let clock = options.clock.clone();
             let start = |client| work(client, options.clone());
-            election::run(client, election, clock, shutdown, start).await;
+            let connection = options.connection.clone();
+            election::run(client, connection, election, clock, shutdown, start).await;
         }
         None => {
             tokio::select! {

@@ -1,4 +1,4 @@
-//! Events on requests for certificates that wait, so that `kubectl describe` says why.
+//! Events on requests for certificates that wait, so that `kubectl describe` and the log say why.
 //!
 //! An event is a courtesy: the condition on the request says the same and stays. So there are a
 //! few a second at most, whatever happens to however many requests, and one that cannot be written
@@ -56,7 +56,7 @@ impl Notices {
         Notices { client, controller, allowance }
     }
 
-    /// Warns on a request.
+    /// Warns on a request and in the log.
     pub async fn warn(&self, request: &Request, notice: Notice<'_>, now: OffsetDateTime) {
         self.warn_about(request.object_ref(&()), notice, now).await;
     }
@@ -72,6 +72,8 @@ impl Notices {
         if !self.allowance.lock().unwrap_or_else(PoisonError::into_inner).take(moment) {
             return;
         }
+        let Notice { action, reason, note } = notice;
+        tracing::warn!(object = object.name, action, reason, "{note}");
         let event = event(self.controller, object, &notice, now);
         let namespace = event.metadata.namespace.as_deref().unwrap_or(NOWHERE);
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);

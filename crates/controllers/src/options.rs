@@ -35,6 +35,8 @@ pub struct Options {
     pub ca_overlap: Duration,
     /// How the process that works is chosen; `None` if there is only this one.
     pub election: Option<Election>,
+    /// How to connect to the server anew, so that connections end when another process leads.
+    pub connection: Option<kube::Config>,
     /// Which controllers run.
     pub controllers: Selection,
 }
@@ -52,6 +54,7 @@ impl Options {
             root_ca: None,
             ca_overlap: Duration::from_secs(60 * 60),
             election: None,
+            connection: None,
             controllers: Selection::default(),
         }
     }

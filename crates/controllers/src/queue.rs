@@ -1,8 +1,7 @@
 //! A work queue: every key waits at most once, is worked on by at most one worker at a time, and
 //! is put off for longer and longer while work on it fails.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -49,7 +48,7 @@ struct State<K> {
     waiting: HashMap<K, Instant>,
     /// Keys that are worked on, and whether they came again meanwhile.
     running: HashMap<K, bool>,
-    put_off: BinaryHeap<Reverse<PutOff<K>>>,
+    put_off: PutOff<K>,
     failures: HashMap<K, u32>,
 }
 
@@ -60,7 +59,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
             ready: VecDeque::new(),
             waiting: HashMap::new(),
             running: HashMap::new(),
-            put_off: BinaryHeap::new(),
+            put_off: PutOff::new(),
             failures: HashMap::new(),
         };
         Queue { state: Mutex::new(state), wake: Notify::new(), backoff, counters }
@@ -86,7 +85,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
                     state.running.insert(key.clone(), false);
                     return (key, self.counters.started(now.duration_since(since)));
                 }
-                state.put_off.peek().map(|Reverse(next)| next.at)
+                state.put_off.next()
             };
             match due {
                 Some(at) => {
@@ -109,9 +108,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
                 let failures = state.failures.entry(key.clone()).or_insert(0);
                 let delay = self.backoff.after(*failures);
                 *failures = failures.saturating_add(1);
-                state
-                    .put_off
-                    .push(Reverse(PutOff { at: Instant::now() + delay, key: key.clone() }));
+                state.put_off.put(key.clone(), Instant::now() + delay);
                 self.counters.retried();
                 Some(delay)
             }
@@ -150,6 +147,7 @@ impl<K: Clone + Eq + Hash> State<K> {
         if let Some(again) = self.running.get_mut(&key) {
             *again = true;
         } else if !self.waiting.contains_key(&key) {
+            self.put_off.remove(&key);
             self.waiting.insert(key.clone(), Instant::now());
             self.ready.push_back(key);
             counters.added();
@@ -157,10 +155,8 @@ impl<K: Clone + Eq + Hash> State<K> {
     }
 
     fn admit_due(&mut self, now: Instant, counters: &Counters) {
-        while self.put_off.peek().is_some_and(|Reverse(next)| next.at <= now) {
-            if let Some(Reverse(next)) = self.put_off.pop() {
-                self.add(next.key, counters);
-            }
+        while let Some(key) = self.put_off.take_due(now) {
+            self.add(key, counters);
         }
     }
 }
@@ -178,30 +174,45 @@ impl Backoff {
     }
 }
 
-/// A key and when it comes back; ordered by the time alone.
+/// Keys and when they come back, each once. Keys that come back together do so in the order in which
+/// they were put off.
 #[derive(Debug)]
 struct PutOff<K> {
-    at: Instant,
-    key: K,
+    by_time: BTreeMap<(Instant, u64), K>,
+    by_key: HashMap<K, (Instant, u64)>,
+    count: u64,
 }
 
-impl<K> PartialEq for PutOff<K> {
-    fn eq(&self, other: &Self) -> bool {
-        self.at == other.at
+impl<K: Clone + Eq + Hash> PutOff<K> {
+    fn new() -> PutOff<K> {
+        PutOff { by_time: BTreeMap::new(), by_key: HashMap::new(), count: 0 }
     }
-}
 
-impl<K> Eq for PutOff<K> {}
-
-impl<K> PartialOrd for PutOff<K> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
+    /// Puts a key off until then, whatever was said of it before.
+    fn put(&mut self, key: K, until: Instant) {
+        self.remove(&key);
+        self.count = self.count.wrapping_add(1);
+        let place = (until, self.count);
+        self.by_time.insert(place, key.clone());
+        self.by_key.insert(key, place);
     }
-}
 
-impl<K> Ord for PutOff<K> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.at.cmp(&other.at)
+    fn remove(&mut self, key: &K) {
+        if let Some(place) = self.by_key.remove(key) {
+            self.by_time.remove(&place);
+        }
+    }
+
+    /// When the next key comes back.
+    fn next(&self) -> Option<Instant> {
+        self.by_time.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    fn take_due(&mut self, now: Instant) -> Option<K> {
+        let next = self.by_time.first_entry().filter(|next| next.key().0 <= now)?;
+        let key = next.remove();
+        self.by_key.remove(&key);
+        Some(key)
     }
 }
 
@@ -272,6 +283,27 @@ mod tests {
         queue.finish("a", Ended::Again);
         queue.add("a");
         assert_eq!(take(&queue), Some("a"));
+        // And then does not come a second time for having been put off before.
+        queue.finish("a", Ended::Done);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(take(&queue), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_comes_and_fails_often_waits_once() {
+        let queue = queue();
+        for _ in 0..100 {
+            queue.add("a");
+            assert_eq!(take(&queue), Some("a"));
+            queue.add("a");
+            queue.finish("a", Ended::Again);
+            assert_eq!(take(&queue), Some("a"));
+            queue.finish("a", Ended::Again);
+        }
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!([take(&queue), take(&queue)], [Some("a"), None]);
+        queue.finish("a", Ended::Again);
+        assert_eq!(queue.lock().put_off.by_time.len(), 1);
     }
 
     #[tokio::test(start_paused = true)]

@@ -240,8 +240,6 @@ impl Signing {
         if told {
             return Ok(());
         }
-        let name = request.name_any();
-        tracing::warn!(request = name, reason, message, "cannot sign a request; trying again");
         let now = (self.clock)();
         let delayed = is_true(DELAYED, reason, message, now);
         self.write(&with_condition(request, delayed, DELAYED)).await?;

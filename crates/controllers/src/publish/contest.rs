@@ -37,6 +37,11 @@ impl Contest {
         *count += u32::from(*count < WRITES + 1);
         *count <= WRITES
     }
+
+    /// Forgets what was written: from now on it is something else, which nobody contests yet.
+    pub fn begin_anew(&self) {
+        self.writes.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
 }
 
 #[cfg(test)]
@@ -50,6 +55,8 @@ mod tests {
             assert_eq!(contest.may_write("a", start), round < 5, "{round}");
         }
         assert!(contest.may_write("b", start));
+        contest.begin_anew();
+        assert!((0..5).all(|_| contest.may_write("a", start)));
         assert!(!contest.may_write("a", start + PERIOD - Duration::from_secs(1)));
         assert!(contest.may_write("a", start + PERIOD));
     }

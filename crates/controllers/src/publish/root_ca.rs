@@ -47,6 +47,7 @@ pub async fn run(client: Client, ca: Arc<RootCa>) {
     let mut changes = publisher.ca.changes();
     let of_ca = async {
         while changes.changed().await.is_ok() {
+            publisher.contest.begin_anew();
             let all: Vec<String> = publisher.known().namespaces.iter().cloned().collect();
             all.into_iter().for_each(|name| queue.add(name));
         }

@@ -16,10 +16,9 @@ use windlass_pki::{ForeignCertificate, parse_trust_anchors, pem};
 /// The signer whose trust bundle this is.
 pub const SIGNER: &str = "kubernetes.io/kube-apiserver-serving";
 
-/// How often the file is looked at even if nobody said that it changed.
-const LOOK: Duration = Duration::from_secs(10);
-/// As [`LOOK`], where files cannot be watched.
-const LOOK_CLOSELY: Duration = Duration::from_secs(1);
+/// How often the file is looked at even if nobody said that it changed. A folder that was replaced
+/// as a whole, or a link that leads elsewhere, is not heard of.
+const LOOK: Duration = Duration::from_secs(1);
 /// Writers write in pieces: wait until they are done.
 const SETTLE: Duration = Duration::from_millis(100);
 
@@ -108,13 +107,12 @@ impl RootCa {
     pub async fn watch(self: Arc<Self>) {
         let Some(path) = self.file.clone() else { return std::future::pending().await };
         let touched = Arc::new(Notify::new());
-        let watcher = watcher(&path, touched.clone());
-        let pause = if watcher.is_some() { LOOK } else { LOOK_CLOSELY };
+        let _watcher = watcher(&path, touched.clone());
         loop {
             let source = self.clone();
             // A panic in there is caught by the runtime, and the next round tries again.
             let _ = tokio::task::spawn_blocking(move || source.reload()).await;
-            if tokio::time::timeout(pause, touched.notified()).await.is_ok() {
+            if tokio::time::timeout(LOOK, touched.notified()).await.is_ok() {
                 tokio::time::sleep(SETTLE).await;
             }
         }

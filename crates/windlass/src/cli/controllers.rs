@@ -64,6 +64,9 @@ pub struct ElectionArgs {
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     #[arg(num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub leader_elect: bool,
+    /// Who to be in the lease; no two processes may say the same [default: HOSTNAME_UUID].
+    #[arg(long, value_name = "IDENTITY", value_parser = values::user_name)]
+    pub leader_elect_identity: Option<String>,
     /// How long others wait after the last renewal that they saw.
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = values::duration)]
     pub leader_elect_lease_duration: Duration,
@@ -257,6 +260,8 @@ mod tests {
         assert_eq!(defaults.election.leader_elect_lease_duration, Duration::from_secs(15));
         assert_eq!(defaults.issuing.cluster_signing_duration, Duration::from_secs(8760 * 3600));
         assert_eq!(defaults.issuing.ca_overlap, Duration::from_secs(3600));
+        let named = parse("--leader-elect-identity one").unwrap().election.leader_elect_identity;
+        assert_eq!((defaults.election.leader_elect_identity, named), (None, Some("one".into())));
         for (flags, elect) in [("--leader-elect", true), ("--leader-elect=false", false)] {
             assert_eq!(parse(flags).unwrap().election.leader_elect, elect, "{flags}");
         }
@@ -267,6 +272,7 @@ mod tests {
             "--controllers=deployment",
             "--leader-elect=perhaps",
             "--leader-elect-resource-name A_B",
+            "--leader-elect-identity=",
             "--metrics-listen 0.0.0.0:10257",
             "--ca-overlap soon",
         ] {

@@ -38,7 +38,7 @@ async fn work(arguments: ControllersArgs) -> Result<()> {
     let election = election(&arguments.election)?;
     let config = connect::config(Some(&arguments.kubeconfig)).await?;
     let roots = config.root_cert.clone();
-    let client = kube::Client::try_from(config)?;
+    let client = kube::Client::try_from(config.clone())?;
     let version = version(&client).await.context("the server does not answer")?;
     let ours = version.contains("windlass");
     if !ours {
@@ -70,6 +70,7 @@ async fn work(arguments: ControllersArgs) -> Result<()> {
         root_ca,
         ca_overlap: arguments.issuing.ca_overlap,
         election,
+        connection: Some(config),
         controllers: selection,
         ..Options::new(clock)
     };
@@ -103,11 +104,14 @@ fn election(arguments: &ElectionArgs) -> Result<Option<Election>> {
     if !arguments.leader_elect {
         return Ok(None);
     }
-    let host = data_dir::hostname().unwrap_or_else(|| "localhost".into());
+    let identity = arguments.leader_elect_identity.clone().unwrap_or_else(|| {
+        let host = data_dir::hostname().unwrap_or_else(|| "localhost".into());
+        format!("{host}_{}", uuid::Uuid::new_v4())
+    });
     let election = Election {
         namespace: arguments.leader_elect_resource_namespace.clone(),
         name: arguments.leader_elect_resource_name.clone(),
-        identity: format!("{host}_{}", uuid::Uuid::new_v4()),
+        identity,
         lease_duration: arguments.leader_elect_lease_duration,
         renew_deadline: arguments.leader_elect_renew_deadline,
         retry_period: arguments.leader_elect_retry_period,

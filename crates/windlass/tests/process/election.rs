@@ -1,16 +1,15 @@
 //! Several `windlass controllers` on one server: one works, another takes over, never two at once.
 
-use std::fs::File;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use hyper::Method;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::controllers::{Controllers, server};
 use crate::http::Http;
-use crate::server::{PATIENCE, Place, Windlass, wait};
+use crate::server::{PATIENCE, Place, Windlass};
 
 const LEASE: &str =
     "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windlass-controllers";
@@ -18,51 +17,13 @@ const LEASE: &str =
 /// The lease's times, shorter than usual; so long may no other hold it after its last renewal.
 const DURATION: Duration = Duration::from_secs(3);
 
-/// A process of controllers; killed when dropped.
-struct Controllers {
-    child: Child,
-}
-
-impl Controllers {
-    fn start(place: &Path, kubeconfig: &Path, number: usize) -> Controllers {
-        let log = File::create(place.join(format!("controllers-{number}.log"))).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_windlass"))
-            .args(["controllers", "--kubeconfig"])
-            .arg(kubeconfig)
-            .args(["--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s"])
-            .args(["--leader-elect-retry-period=250ms"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        Controllers { child }
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id()).unwrap();
-        kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
-    }
-}
-
-impl Drop for Controllers {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// `windlass server` on a fresh place.
-fn server() -> Windlass {
-    let place = Place::new();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-    command
-        .args(["server", "--listen", "127.0.0.1:0", "--data-dir"])
-        .arg(place.data())
-        .arg("--token-auth-file")
-        .arg(place.path().join("tokens.csv"))
-        .stdin(Stdio::null());
-    place.launch(command).unwrap_or_else(|place| panic!("not ready; log:\n{}", place.log()))
+fn start(server: &Windlass, number: usize) -> Controllers {
+    let flags = [
+        "--leader-elect-lease-duration=3s",
+        "--leader-elect-renew-deadline=2s",
+        "--leader-elect-retry-period=250ms",
+    ];
+    Controllers::start(server, &server.kubeconfig(), &number.to_string(), flags)
 }
 
 /// Who holds the lease, and how often it changed hands.
@@ -103,13 +64,12 @@ async fn is_worked_on(http: &Http, name: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_takes_over_when_the_leader_is_killed_or_stopped() {
-    let server = server();
-    let (http, kubeconfig) = (server.http(), server.kubeconfig());
-    let start = |number| Controllers::start(server.place().path(), &kubeconfig, number);
-    let mut leader = start(0);
+    let server = server(Place::new(), [""; 0]);
+    let http = server.http();
+    let mut leader = start(&server, 0);
     let mut name = next_holder(&http, None).await;
     is_worked_on(&http, "n0").await;
-    let mut follower = start(1);
+    let mut follower = start(&server, 1);
     for round in 1..=6 {
         let (_, before) = holder(&http).await;
         let stopped = round % 2 == 0;
@@ -125,14 +85,14 @@ async fn another_takes_over_when_the_leader_is_killed_or_stopped() {
             leader.signal(Signal::CONT);
             leader
         } else {
-            start(round + 1)
+            start(&server, round + 1)
         };
         assert_eq!(holder(&http).await, (Some(next.clone()), before + 1), "round {round}");
         (leader, follower, name) = (follower, fresh, next);
     }
     // Told to end, the leader hands over without anybody having to wait.
     leader.signal(Signal::TERM);
-    assert!(wait(&mut leader.child, PATIENCE).is_some_and(|status| status.success()));
+    assert!(leader.wait(PATIENCE).is_some_and(|status| status.success()));
     next_holder(&http, Some(&name)).await;
     is_worked_on(&http, "last").await;
     drop(follower);

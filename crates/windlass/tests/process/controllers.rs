@@ -1,0 +1,125 @@
+//! The fixture: `windlass controllers` as a process beside `windlass server`.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::server::{Place, Windlass, wait};
+
+/// Where requests for certificates are.
+pub const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+
+/// A process of controllers; killed when dropped.
+pub struct Controllers {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Controllers {
+    /// Starts one with a log of its own.
+    pub fn start<F: AsRef<OsStr>>(
+        server: &Windlass,
+        kubeconfig: &Path,
+        name: &str,
+        flags: impl IntoIterator<Item = F>,
+    ) -> Controllers {
+        let log = server.place().path().join(format!("controllers-{name}.log"));
+        let child = Command::new(env!("CARGO_BIN_EXE_windlass"))
+            .args(["controllers", "--kubeconfig"])
+            .arg(kubeconfig)
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        Controllers { child, log }
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).unwrap();
+        kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+    }
+
+    /// How it ended, if it does within the time.
+    pub fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
+        wait(&mut self.child, patience)
+    }
+
+    /// A number of KiB from `/proc/PID/status`, such as `VmHWM`.
+    pub fn memory_kib(&self, field: &str) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with(field)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+}
+
+impl Drop for Controllers {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- {}\n{}", self.log.display(), self.log());
+        }
+    }
+}
+
+/// `windlass server` on a place.
+pub fn server<F: AsRef<OsStr>>(place: Place, flags: impl IntoIterator<Item = F>) -> Windlass {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    command
+        .args(["server", "--listen", "127.0.0.1:0", "--data-dir"])
+        .arg(place.data())
+        .arg("--token-auth-file")
+        .arg(place.path().join("tokens.csv"))
+        .args(flags)
+        .stdin(Stdio::null());
+    place.launch(command).unwrap_or_else(|place| panic!("not ready; log:\n{}", place.log()))
+}
+
+/// A kubeconfig of this name for the bearer of a token.
+pub fn kubeconfig(server: &Windlass, name: &str, token: &str) -> PathBuf {
+    let text = fs::read_to_string(server.kubeconfig()).unwrap();
+    let lines = text.lines().filter(|line| !line.contains("client-"));
+    let text = lines.collect::<Vec<_>>().join("\n");
+    let text = text.replace("  user:\n", "  user: {}\n");
+    let text = text.replace("user: {}", &format!("user: {{token: {token}}}"));
+    let file = server.place().path().join(format!("{name}.kubeconfig"));
+    fs::write(&file, text).unwrap();
+    file
+}
+
+/// The CA that signs client certificates of this server, as flags.
+pub fn signing_flags(server: &Windlass) -> [String; 2] {
+    let pki = |name: &str| server.place().data().join("pki").join(name).display().to_string();
+    [
+        format!("--cluster-signing-cert-file={}", pki("client-ca.crt")),
+        format!("--cluster-signing-key-file={}", pki("client-ca.key")),
+    ]
+}
+
+/// A request of a node for a client certificate, which is approved if the requester may join nodes.
+pub fn node_request(name: &str) -> Value {
+    let cases = include_str!("../../../controllers/tests/loops/issuance.json");
+    let cases: Vec<Value> = serde_json::from_str(cases).unwrap();
+    let case = cases.iter().find(|case| case["case"] == "kubelet client").unwrap();
+    json!({
+        "metadata": {"name": name},
+        "spec": {
+            "request": STANDARD.encode(case["request"].as_str().unwrap()),
+            "signerName": case["signerName"],
+            "usages": case["usages"],
+        },
+    })
+}

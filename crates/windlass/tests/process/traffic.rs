@@ -1,0 +1,123 @@
+//! The fixture: clients that ask for certificates all the time, and a watch that sees what they get.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hyper::Method;
+use tokio::task::JoinSet;
+
+use crate::controllers::{REQUESTS, node_request};
+use crate::http::Http;
+use crate::server::PATIENCE;
+
+/// Clients at work.
+pub struct Traffic {
+    seen: Arc<Mutex<Seen>>,
+    stop: Arc<AtomicBool>,
+    asking: JoinSet<Vec<String>>,
+    watching: JoinSet<()>,
+}
+
+/// A certificate as PEM and when it was first seen.
+#[derive(Clone, Debug)]
+pub struct Issued {
+    pub certificate: Vec<u8>,
+    pub at: Instant,
+}
+
+/// By name of the request: every certificate that it had.
+pub type Seen = HashMap<String, Vec<Issued>>;
+
+impl Traffic {
+    /// So many clients that ask in the name of nodes, each with a pause after each request.
+    pub fn start(http: &Http, clients: usize, pause: Duration) -> Traffic {
+        let (seen, stop) = (Arc::<Mutex<Seen>>::default(), Arc::<AtomicBool>::default());
+        let mut watching = JoinSet::new();
+        watching.spawn(watch(http.clone(), seen.clone()));
+        let mut asking = JoinSet::new();
+        for client in 0..clients {
+            asking.spawn(ask(http.clone(), client, pause, stop.clone()));
+        }
+        Traffic { seen, stop, asking, watching }
+    }
+
+    /// What was seen until now.
+    pub fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap()
+    }
+
+    /// Waits until one more request has a certificate.
+    pub async fn goes_on(&self) {
+        let before = self.seen().len();
+        self.until("nothing is issued any more", |seen| seen.len() > before).await;
+    }
+
+    /// Waits until what was seen is as it should be.
+    pub async fn until(&self, otherwise: &str, good: impl Fn(&Seen) -> bool) {
+        let started = Instant::now();
+        while !good(&self.seen()) {
+            assert!(started.elapsed() < PATIENCE, "{otherwise}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Ends the asking and waits for the certificates that are still missing. Returns all that were
+    /// seen; everybody who asked is among them.
+    pub async fn finish(mut self) -> Seen {
+        self.stop.store(true, Relaxed);
+        let asking = std::mem::take(&mut self.asking);
+        let asked: Vec<String> = asking.join_all().await.into_iter().flatten().collect();
+        let started = Instant::now();
+        loop {
+            let missing: Vec<&String> = {
+                let seen = self.seen();
+                asked.iter().filter(|name| !seen.contains_key(*name)).collect()
+            };
+            if missing.is_empty() {
+                break;
+            }
+            assert!(started.elapsed() < PATIENCE, "without a certificate: {missing:?}");
+            assert!(self.watching.try_join_next().is_none(), "the watch failed");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        self.watching.shutdown().await;
+        std::mem::take(&mut *self.seen())
+    }
+}
+
+async fn watch(http: Http, seen: Arc<Mutex<Seen>>) {
+    let path = format!("{REQUESTS}?watch=true&resourceVersion=0");
+    let mut events = http.watch(&path).await.unwrap().unwrap();
+    while let Some(event) = events.next().await.unwrap() {
+        let object = &event["object"];
+        // One whose certificate has expired is deleted, which is in order: it was seen before.
+        assert_ne!(event["type"], "ERROR", "{event}");
+        let Some(certificate) = object["status"]["certificate"].as_str() else { continue };
+        let certificate = STANDARD.decode(certificate).unwrap();
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        let mut seen = seen.lock().unwrap();
+        let had = seen.entry(name).or_default();
+        if !had.iter().any(|known| known.certificate == certificate) {
+            had.push(Issued { certificate, at: Instant::now() });
+        }
+    }
+    panic!("the watch ended");
+}
+
+async fn ask(http: Http, client: usize, pause: Duration, stop: Arc<AtomicBool>) -> Vec<String> {
+    let mut connection = http.connect().await.unwrap();
+    let mut names = Vec::new();
+    while !stop.load(Relaxed) {
+        let name = format!("r-{client}-{}", names.len());
+        let (code, answer) =
+            connection.ask(Method::POST, REQUESTS, &node_request(&name)).await.unwrap();
+        assert_eq!(code, 201, "{answer}");
+        names.push(name);
+        tokio::time::sleep(pause).await;
+    }
+    names
+}
