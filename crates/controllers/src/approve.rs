@@ -156,8 +156,10 @@ struct Approving {
 
 impl Approving {
     async fn reconcile(self: Arc<Self>, name: String) -> anyhow::Result<Next> {
-        let Some(waiting) = self.requests.get(&name) else { return Ok(Next::Done) };
-        let request = &waiting.request;
+        let Some(pending) = requests::read(&self.requests, &self.api, &name).await? else {
+            return Ok(Next::Done);
+        };
+        let request = &pending.request;
         if !is_undecided(request) {
             return Ok(Next::Done);
         }

@@ -9,8 +9,8 @@
 //! - `aggregation`: the rules of cluster roles that are put together from others.
 //! - `namespaces`: empties a namespace that is being deleted, then lets it go.
 //! - `garbage`: deletes what has lost its owners; `graph` knows who owns what, `decide` is pure.
-//! - `approve`, `sign`, `clean`: what becomes of a request for a certificate; `requests` holds those
-//!   that wait, `notices` tells why.
+//! - `approve`, `sign`, `clean`: what becomes of a request for a certificate; `requests` reads
+//!   them, `waiting` holds those that wait, `notices` tells why.
 //! - `signers`: those of the user's own, as their file describes them.
 //! - `ca`: a signer's certificate and key, as their files change.
 //! - `publish`: tells the cluster what to verify the API server with.
@@ -40,6 +40,7 @@ mod served;
 pub mod sign;
 pub mod signers;
 mod uid;
+mod waiting;
 
 use std::future::Future;
 use std::sync::Arc;

@@ -1,23 +1,19 @@
-//! Requests for certificates that wait for somebody, as a watch last saw them.
-//!
-//! What needs no more work is let go at once, so this holds what is pending and not the archive.
+//! Requests for certificates, and what is said of them.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::api::certificates::v1::{
     CertificateSigningRequest, CertificateSigningRequestCondition,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::runtime::watcher::Event;
 use kube::{Api, Client, ResourceExt as _};
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-use crate::feed;
 use crate::metrics::Counters;
 use crate::queue::Queue;
+use crate::waiting::{self, Found, Waiting, Watched};
 
 /// A request for a certificate.
 pub type Request = CertificateSigningRequest;
@@ -32,51 +28,28 @@ pub const DENIED: &str = "Denied";
 pub const FAILED: &str = "Failed";
 
 /// The requests that wait, by name.
-#[derive(Default)]
-pub struct Requests {
-    by_name: Mutex<HashMap<String, Waiting>>,
-}
+pub type Requests = Waiting<String, Request>;
 
 /// A request and since when it is known to wait.
-#[derive(Clone)]
-pub struct Waiting {
+pub struct Pending {
     /// The request.
     pub request: Arc<Request>,
     /// When it was first seen waiting.
     pub since: Instant,
 }
 
-impl Requests {
-    /// The request of this name, if it waits.
-    pub fn get(&self, name: &str) -> Option<Waiting> {
-        self.lock().get(name).cloned()
-    }
-
-    /// The names of those that wait and are such.
-    pub fn names(&self, such: impl Fn(&Request) -> bool) -> Vec<String> {
-        let waiting = self.lock();
-        let such = waiting.iter().filter(|(_, waiting)| such(&waiting.request));
-        such.map(|(name, _)| name.clone()).collect()
-    }
-
-    fn keep(&self, name: String, request: Request) {
-        let mut waiting = self.lock();
-        let before = waiting.get(&name).filter(|w| w.request.metadata.uid == request.metadata.uid);
-        let since = before.map_or_else(Instant::now, |before| before.since);
-        waiting.insert(name, Waiting { request: Arc::new(request), since });
-    }
-
-    fn forget(&self, name: &str) {
-        self.lock().remove(name);
-    }
-
-    fn retain(&self, names: &HashSet<String>) {
-        self.lock().retain(|name, _| names.contains(name));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Waiting>> {
-        self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// The request of this name, if it waits.
+pub async fn read(
+    requests: &Requests,
+    api: &Api<Request>,
+    name: &str,
+) -> Result<Option<Pending>, kube::Error> {
+    let Some(Found { object, since }) = requests.get(&name.to_owned()) else { return Ok(None) };
+    let request = match object {
+        Some(request) => Some(request),
+        None => api.get_opt(name).await?.map(Arc::new),
+    };
+    Ok(request.map(|request| Pending { request, since }))
 }
 
 /// Watches all requests, keeps those that are wanted, and puts their names into the queue. Does
@@ -88,30 +61,10 @@ pub async fn follow(
     queue: &Queue<String>,
     wanted: impl Fn(&Request) -> bool,
 ) {
-    let api: Api<Request> = Api::all(client);
-    let mut listed = HashSet::new();
-    let take = |mut request: Request| {
-        let name = request.name_any();
-        if wanted(&request) {
-            // Nobody here needs them, and what is not sent back is left as it is.
-            request.metadata.managed_fields = None;
-            requests.keep(name.clone(), request);
-            queue.add(name);
-        } else {
-            requests.forget(&name);
-        }
-    };
-    feed::follow_whole(api, "certificatesigningrequests", None, counters, |event| match event {
-        Event::Init => listed.clear(),
-        Event::InitApply(request) => {
-            listed.insert(request.name_any());
-            take(request);
-        }
-        Event::InitDone => requests.retain(&std::mem::take(&mut listed)),
-        Event::Apply(request) => take(request),
-        Event::Delete(request) => requests.forget(&request.name_any()),
-    })
-    .await;
+    let (api, plural) = (Api::all(client), "certificatesigningrequests");
+    let watched = Watched { api, plural, fields: None, counters };
+    let signer = |request: &Request| wanted(request).then(|| request.spec.signer_name.clone());
+    waiting::follow(watched, requests, queue, Request::name_any, signer).await;
 }
 
 /// The conditions of a request.

@@ -28,7 +28,7 @@ use crate::options::Clock;
 use crate::pool::{self, Next};
 use crate::queue::{Backoff, Queue};
 use crate::requests::{
-    self, FAILED, Request, Requests, Waiting, condition, is_conflict, is_gone, is_true,
+    self, FAILED, Pending, Request, Requests, condition, is_conflict, is_gone, is_true,
     with_condition, without_condition,
 };
 
@@ -175,7 +175,7 @@ impl Signing {
     async fn wake(&self, issuer: &Issuer, queue: &Queue<String>) {
         let mut changes = issuer.ca.changes();
         while changes.changed().await.is_ok() {
-            for waiting in self.requests.names(|request| request.spec.signer_name == issuer.name) {
+            for waiting in self.requests.for_signer(&issuer.name) {
                 queue.add(waiting);
             }
         }
@@ -184,7 +184,9 @@ impl Signing {
     }
 
     async fn reconcile(self: Arc<Self>, name: String) -> anyhow::Result<Next> {
-        let Some(Waiting { request, since }) = self.requests.get(&name) else {
+        let Some(Pending { request, since }) =
+            requests::read(&self.requests, &self.api, &name).await?
+        else {
             return Ok(Next::Done);
         };
         match self.answer(&request, since).await {

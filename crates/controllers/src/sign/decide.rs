@@ -2,7 +2,7 @@
 
 use time::OffsetDateTime;
 use windlass_pki::{
-    Certificate, CertificateRequest, Error, Issuance, Serial, SystemRandom, Usages,
+    Certificate, CertificateRequest, Error, Issuance, Serial, SystemRandom, Usages, Warning,
     issue_certificate, lifetime,
 };
 
@@ -78,6 +78,13 @@ fn issue(
     let serial = Serial::random(&SystemRandom::new()).map_err(cannot)?;
     let wanted = Issuance::of_request(asked, usages, validity, serial).map_err(cannot)?;
     let issued = issue_certificate(ca.authority(), &wanted).map_err(cannot)?;
+    for warning in issued.warnings() {
+        match warning {
+            // So is every one in the first minutes of a CA.
+            Warning::BeginsEarly => {}
+            warning => tracing::warn!(%warning, "issuing an odd certificate, as Kubernetes would"),
+        }
+    }
     let mut text = issued.to_pem();
     if terms.sends_chain() {
         text.extend(ca.intermediates().map(Certificate::to_pem));

@@ -7,7 +7,6 @@
 
 mod decide;
 mod names;
-mod pending;
 mod request;
 mod times;
 
@@ -33,9 +32,9 @@ use crate::pool::{self, Next};
 use crate::queue::{Backoff, Queue};
 use crate::requests::{is_conflict, is_gone};
 use crate::sign::counts::{self, Counts};
+use crate::waiting::{self, Found, Waiting, Watched};
 
 use decide::{Answer, Why, World, decide};
-use pending::{Pending, Waiting};
 use request::{Key, Request, Spec, is_pending, issued, refused, signer_name};
 
 /// Requests that are answered at the same time.
@@ -71,15 +70,24 @@ async fn sign(
     };
     let api = Api::all_with(client.clone(), &resource);
     let signing = Arc::new(Signing {
-        pending: Pending::default(),
+        pending: Waiting::default(),
         notices: Notices::new(client.clone(), "podcertificatesigning"),
         client,
         resource,
         issuers,
         clock,
     });
-    let wanted = |request: &Request| is_pending(request) && signing.issuer(request).is_some();
-    let watch = pending::follow(api, fields.as_deref(), &signing.pending, &queue, wanted);
+    let watched = Watched {
+        api,
+        plural: "podcertificaterequests",
+        fields: fields.as_deref(),
+        counters: &POD_SIGNING,
+    };
+    let signer = |request: &Request| {
+        let issuer = signing.issuer(request).filter(|_| is_pending(request));
+        issuer.map(|issuer| issuer.name.clone())
+    };
+    let watch = waiting::follow(watched, &signing.pending, &queue, Key::of, signer);
     let wakers = join_all(signing.issuers.iter().map(|each| signing.wake(each, &queue)));
     let reconcile = |key: Key| signing.clone().reconcile(key);
     tokio::join!(watch, wakers, pool::work(queue.clone(), WORKERS, reconcile));
@@ -103,7 +111,7 @@ impl Issuer {
 }
 
 struct Signing {
-    pending: Pending,
+    pending: Waiting<Key, Request>,
     notices: Notices,
     client: Client,
     resource: ApiResource,
@@ -121,7 +129,7 @@ impl Signing {
     async fn wake(&self, issuer: &Issuer, queue: &Queue<Key>) {
         let mut changes = issuer.ca.changes();
         while changes.changed().await.is_ok() {
-            for key in self.pending.keys(|request| signer_name(request) == issuer.name) {
+            for key in self.pending.for_signer(&issuer.name) {
                 queue.add(key);
             }
         }
@@ -130,8 +138,13 @@ impl Signing {
     }
 
     async fn reconcile(self: Arc<Self>, key: Key) -> anyhow::Result<Next> {
-        let Some(Waiting { request, since }) = self.pending.get(&key) else {
-            return Ok(Next::Done);
+        let Some(Found { object, since }) = self.pending.get(&key) else { return Ok(Next::Done) };
+        let request = match object {
+            Some(request) => request,
+            None => match self.api(&self.resource, &key).get_opt(&key.name).await? {
+                Some(request) => Arc::new(request),
+                None => return Ok(Next::Done),
+            },
         };
         match self.answer(&key, &request, since).await {
             // Somebody was faster than the watch.
@@ -245,7 +258,7 @@ impl Signing {
     async fn put_off(&self, key: &Key, request: &Request, issuer: &Issuer, why: &Why) -> Next {
         issuer.counts.delayed.fetch_add(1, Relaxed);
         let Why { reason, message } = why;
-        if self.pending.tell(key, why) {
+        if self.pending.tell(key, &format!("{reason}: {message}")) {
             tracing::warn!(request = %key, reason, message, "cannot sign a request; trying again");
             let notice = Notice { action: "Signing", reason, note: message };
             let regarding = request.object_ref(&self.resource);

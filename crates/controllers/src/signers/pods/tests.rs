@@ -121,23 +121,3 @@ async fn a_new_pair_wakes_what_waits() {
     signing.abort();
     following.abort();
 }
-
-/// What is said of a request is said once, until it changes or the request is another.
-#[test]
-fn news_is_told_once() {
-    let request = |uid: &str| -> Request {
-        let metadata = json!({"name": "r", "namespace": "n", "uid": uid});
-        serde_json::from_value(json!({ "metadata": metadata })).unwrap()
-    };
-    let (pending, key) = (Pending::default(), Key { namespace: "n".into(), name: "r".into() });
-    let why = |message: &str| Why { reason: "Some", message: message.into() };
-    pending.keep(key.clone(), request("1"));
-    let since = pending.get(&key).unwrap().since;
-    assert!(pending.tell(&key, &why("a")) && !pending.tell(&key, &why("a")));
-    assert!(pending.tell(&key, &why("b")));
-    pending.keep(key.clone(), request("1"));
-    assert!(!pending.tell(&key, &why("b")));
-    assert_eq!(pending.get(&key).unwrap().since, since);
-    pending.keep(key.clone(), request("2"));
-    assert!(pending.tell(&key, &why("b")));
-}
