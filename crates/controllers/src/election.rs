@@ -245,6 +245,9 @@ impl Candidate {
             }
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
                 // Somebody was faster; the next attempt sees who.
+                if self.role == Role::Leading {
+                    self.standing(|standing| standing.second_looks += 1);
+                }
                 Ok(())
             }
             Err(error) => Err(error).context("cannot write the lease"),
@@ -298,20 +301,38 @@ impl Candidate {
     }
 
     fn report(&self, leads: bool) {
-        let mut statuses = STATUSES.lock().unwrap_or_else(PoisonError::into_inner);
-        statuses.insert(self.election.name.clone(), leads);
+        self.standing(|standing| standing.leads = leads);
+    }
+
+    fn standing(&self, change: impl FnOnce(&mut Standing)) {
+        let mut standings = STANDINGS.lock().unwrap_or_else(PoisonError::into_inner);
+        change(standings.entry(self.election.name.clone()).or_default());
     }
 }
 
-/// Which elections we take part in, and whether we lead.
-static STATUSES: Mutex<BTreeMap<String, bool>> = Mutex::new(BTreeMap::new());
+/// How we stand in an election.
+#[derive(Default)]
+struct Standing {
+    leads: bool,
+    /// Renewals that somebody else's write came before.
+    second_looks: u64,
+}
 
-/// Writes whether we lead, as client-go does.
+/// The elections that we take part in.
+static STANDINGS: Mutex<BTreeMap<String, Standing>> = Mutex::new(BTreeMap::new());
+
+/// Writes whether we lead, under client-go's names.
 pub fn metrics(out: &mut String) {
+    let standings = STANDINGS.lock().unwrap_or_else(PoisonError::into_inner);
     let name = "leader_election_master_status";
-    let _ = writeln!(out, "# HELP {name} Whether this process leads");
-    let _ = writeln!(out, "# TYPE {name} gauge");
-    for (lease, leads) in STATUSES.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+    let _ = writeln!(out, "# HELP {name} Whether this process leads\n# TYPE {name} gauge");
+    for (lease, Standing { leads, .. }) in standings.iter() {
         let _ = writeln!(out, "{name}{{name=\"{lease}\"}} {}", u8::from(*leads));
+    }
+    let name = "leader_election_slowpath_total";
+    let help = "Renewals of the lease that had to be made again";
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} counter");
+    for (lease, Standing { second_looks, .. }) in standings.iter() {
+        let _ = writeln!(out, "{name}{{name=\"{lease}\"}} {second_looks}");
     }
 }
