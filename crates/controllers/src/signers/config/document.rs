@@ -5,7 +5,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{Location, Spanned};
 
 /// Nobody writes so much by hand.
@@ -50,22 +51,24 @@ pub struct Document {
 impl Document {
     /// Reads the text of a file: one YAML document.
     pub fn parse(file: &Path, text: &str) -> Result<Document, ConfigError> {
-        let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
+        let options = serde_saphyr::options! {
+            strict_booleans: true,
+            // All of them come, and are told of with the paths of their fields.
+            duplicate_keys: DuplicateKeyPolicy::LastWins,
+            with_snippet: false,
+        };
         if text.len() > MAX_BYTES {
             let words = format!("it is longer than {MAX_BYTES} bytes");
             return Err(ConfigError::of_file(file, words));
         }
         match serde_saphyr::from_str_with_options(text, options) {
             Ok(root) => Ok(Document { file: file.to_owned(), root }),
-            Err(error) => {
-                let words = error.without_snippet().to_string();
-                Err(ConfigError {
-                    file: file.to_owned(),
-                    at: error.location().map(|at| (at.line(), at.column())),
-                    path: String::new(),
-                    words: words.lines().next().unwrap_or_default().to_owned(),
-                })
-            }
+            Err(error) => Err(ConfigError {
+                file: file.to_owned(),
+                at: error.location().map(|at| (at.line(), at.column())),
+                path: String::new(),
+                words: syntax(&error),
+            }),
         }
     }
 
@@ -73,6 +76,17 @@ impl Document {
     pub fn root(&self) -> Field<'_> {
         Field { file: &self.file, path: String::new(), node: &self.root }
     }
+}
+
+/// What is wrong with the YAML, on one line, without its place, which is told anyway.
+fn syntax(error: &serde_saphyr::Error) -> String {
+    let text = error.without_snippet().to_string();
+    let line = text.lines().next().unwrap_or_default();
+    let words = line.rsplit_once(" at line ").map_or(line, |(words, _)| words);
+    if words.contains("alias") {
+        return format!("{words}; a text that begins with \"*\" needs quotes");
+    }
+    words.to_owned()
 }
 
 /// A value that stands in the file.
@@ -162,10 +176,16 @@ impl<'a> Field<'a> {
     }
 
     fn entries(&self) -> Result<&'a [Entry], ConfigError> {
-        match &self.node.value {
-            Value::Map(entries) => Ok(entries),
-            _ => Err(self.unexpected("a map")),
+        let Value::Map(entries) = &self.node.value else {
+            return Err(self.unexpected("a map"));
+        };
+        for (index, (key, _)) in entries.iter().enumerate() {
+            if entries.iter().take(index).any(|(known, _)| known.value == key.value) {
+                let words = "is given twice".to_owned();
+                return Err(self.error_at(place(&key.referenced), self.child(&key.value), words));
+            }
         }
+        Ok(entries)
     }
 
     fn unexpected(&self, wanted: &str) -> ConfigError {
@@ -312,11 +332,8 @@ impl<'de> Visitor<'de> for Any {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map: Vec<Entry> = Vec::new();
-        while let Some((key, value)) = entries.next_entry::<Spanned<String>, _>()? {
-            if map.iter().any(|(known, _)| known.value == key.value) {
-                return Err(A::Error::custom(format!("the field {:?} is given twice", key.value)));
-            }
-            map.push((key, value));
+        while let Some(entry) = entries.next_entry()? {
+            map.push(entry);
         }
         Ok(Value::Map(map))
     }

@@ -355,8 +355,17 @@ const BAD: &[(&str, &str, &str)] = &[
         ":45:19: signers[1].pods.refreshAfter: 1 is not a number between 0 and 1 such as 0.66",
     ),
     ("refreshAfter: 0.5", "refreshAfter: NaN", ""),
-    ("chain: false", "chain: false\n    chain: true", ""),
+    (
+        "chain: false",
+        "chain: false\n    chain: true",
+        ":22:5: signers[0].requests.chain: is given twice",
+    ),
     ("chain: false", "chain: [", ""),
+    (
+        "organizations: []",
+        "organizations: [*]",
+        ":11:21: while scanning an anchor or alias, did not find expected alphabetic or numeric character; a text that begins with \"*\" needs quotes",
+    ),
 ];
 
 #[test]
