@@ -1,9 +1,11 @@
 //! Approves what nodes ask for: client certificates of those that may have them, as
 //! kube-controller-manager does, and, if told to, serving certificates for a node's own addresses.
+//! And what is asked of the user's own signers, if their file says so.
 //!
 //! Nothing is ever denied here. A request that may not be approved stays for somebody else to
 //! decide, and is looked at again more and more rarely.
 
+mod custom;
 mod serving;
 
 use std::sync::Arc;
@@ -28,6 +30,7 @@ use crate::requests::{
     is_gone, is_true, with_condition,
 };
 use crate::sign::Signer;
+use crate::signers::CustomSigner;
 
 const WORKERS: usize = 16;
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(120));
@@ -35,8 +38,19 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from
 /// The condition that says why a request is not approved though it is of a sort that is.
 pub const DELAYED: &str = "windlass.dev/ApprovalDelayed";
 
-/// Runs the loop; does not end. With `serving`, serving certificates of nodes are approved too.
-pub async fn run(client: Client, serving: bool, clock: Clock) {
+/// Whose requests are looked at.
+#[derive(Clone, Default)]
+pub struct Approvals {
+    /// Those of nodes for client certificates.
+    pub kubelet_client: bool,
+    /// Those of nodes for serving certificates.
+    pub kubelet_serving: bool,
+    /// Those of the user's own signers that approve by themselves.
+    pub custom: Vec<CustomSigner>,
+}
+
+/// Runs the loop; does not end.
+pub async fn run(client: Client, approvals: Approvals, clock: Clock) {
     let queue = Arc::new(Queue::new(&APPROVING, BACKOFF));
     let approving = Arc::new(Approving {
         requests: Requests::default(),
@@ -45,17 +59,40 @@ pub async fn run(client: Client, serving: bool, clock: Clock) {
         nodes: Api::all(client.clone()),
         notices: Notices::new(client.clone(), "csrapproving"),
         clock,
-        serving,
+        approvals,
     });
     let wanted = |request: &Request| {
-        let signer = Signer::named(&request.spec.signer_name);
-        is_undecided(request)
-            && (signer == Some(Signer::KubeletClient)
-                || serving && signer == Some(Signer::KubeletServing))
+        is_undecided(request) && approving.approvals.kind(request) != Kind::Foreign
     };
     let watch = requests::follow(client, &APPROVING, &approving.requests, &queue, wanted);
     let reconcile = |name: String| approving.clone().reconcile(name);
     tokio::join!(watch, pool::work(queue.clone(), WORKERS, reconcile));
+}
+
+/// Whose request it is, as far as it is looked at here.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind<'a> {
+    KubeletClient,
+    KubeletServing,
+    /// Of a signer of the user's own that approves by itself.
+    Custom(custom::Rules<'a>),
+    /// Somebody else decides.
+    Foreign,
+}
+
+impl Approvals {
+    fn kind(&self, request: &Request) -> Kind<'_> {
+        let name = &request.spec.signer_name;
+        match Signer::named(name) {
+            Some(Signer::KubeletClient) if self.kubelet_client => Kind::KubeletClient,
+            Some(Signer::KubeletServing) if self.kubelet_serving => Kind::KubeletServing,
+            Some(_) => Kind::Foreign,
+            None => {
+                let signer = self.custom.iter().find(|each| each.custom.name.as_str() == name);
+                signer.and_then(custom::Rules::of).map_or(Kind::Foreign, Kind::Custom)
+            }
+        }
+    }
 }
 
 fn is_undecided(request: &Request) -> bool {
@@ -114,7 +151,7 @@ struct Approving {
     nodes: Api<Node>,
     notices: Notices,
     clock: Clock,
-    serving: bool,
+    approvals: Approvals,
 }
 
 impl Approving {
@@ -126,10 +163,27 @@ impl Approving {
         }
         let asked = CertificateRequest::from_pem(&request.spec.request.0)
             .with_context(|| format!("unable to parse csr {name:?}"))?;
-        if self.serving && request.spec.signer_name == Signer::KubeletServing.name() {
-            return self.judge_serving(request, &asked).await;
+        match self.approvals.kind(request) {
+            Kind::KubeletClient => self.judge_client(request, &asked).await,
+            Kind::KubeletServing => self.judge_serving(request, &asked).await,
+            Kind::Custom(rules) => match custom::judge(request, &asked, rules) {
+                custom::Judgement::Good => self.approve(request, custom::MESSAGE).await,
+                custom::Judgement::Stranger => Ok(Next::Done),
+                // What a request asks for never changes.
+                custom::Judgement::Bad(offence) => {
+                    self.object(request, custom::REASON, offence.to_string(), Next::Done).await
+                }
+            },
+            Kind::Foreign => Ok(Next::Done),
         }
-        let permissions = permissions(request, &asked);
+    }
+
+    async fn judge_client(
+        &self,
+        request: &Request,
+        asked: &CertificateRequest,
+    ) -> anyhow::Result<Next> {
+        let permissions = permissions(request, asked);
         for permission in &permissions {
             if self.is_allowed(request, *permission).await? {
                 return self.approve(request, permission.message()).await;
@@ -164,13 +218,24 @@ impl Approving {
         }
     }
 
-    /// Says on the request what keeps it from being approved, once for each reason.
     async fn put_off(
         &self,
         request: &Request,
         judgement: serving::Judgement,
     ) -> anyhow::Result<Next> {
         let Some((reason, message)) = judgement.objection() else { return Ok(Next::Done) };
+        let next = Next::Wait(message.clone());
+        self.object(request, reason, message, next).await
+    }
+
+    /// Says on the request what keeps it from being approved, once for each reason.
+    async fn object(
+        &self,
+        request: &Request,
+        reason: &str,
+        message: String,
+        next: Next,
+    ) -> anyhow::Result<Next> {
         let told = condition(request, DELAYED).is_some_and(|told| {
             told.reason.as_deref() == Some(reason) && told.message.as_ref() == Some(&message)
         });
@@ -186,7 +251,7 @@ impl Approving {
             let notice = Notice { action: "Approving", reason, note: &message };
             self.notices.warn(request, notice, now).await;
         }
-        Ok(Next::Wait(message))
+        Ok(next)
     }
 
     async fn approve(&self, request: &Request, message: &str) -> anyhow::Result<Next> {

@@ -11,6 +11,7 @@
 //! - `garbage`: deletes what has lost its owners; `graph` knows who owns what, `decide` is pure.
 //! - `approve`, `sign`, `clean`: what becomes of a request for a certificate; `requests` holds those
 //!   that wait, `notices` tells why.
+//! - `signers`: those of the user's own, as their file describes them.
 //! - `ca`: a signer's certificate and key, as their files change.
 //! - `publish`: tells the cluster what to verify the API server with.
 //! - `election`: of several processes one works, and the others' writes are not sent.
@@ -37,6 +38,7 @@ mod queue;
 mod requests;
 mod served;
 pub mod sign;
+pub mod signers;
 mod uid;
 
 use std::future::Future;
@@ -48,6 +50,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use catalog::Catalog;
+use signers::CustomSigner;
 
 pub use election::Election;
 pub use metrics::metrics;
@@ -81,6 +84,7 @@ async fn work(client: Client, options: Arc<Options>) {
         housekeeping(&mut loops, &client, &options.controllers);
     }
     publishing(&mut loops, &client, &options);
+    anchors(&mut loops, &client, &options);
     requests(&mut loops, &client, &options);
     while loops.join_next().await.is_some() {}
     std::future::pending().await
@@ -141,23 +145,55 @@ fn publishing(loops: &mut JoinSet<()>, client: &Client, options: &Options) {
     }
 }
 
+fn anchors(loops: &mut JoinSet<()>, client: &Client, options: &Options) {
+    let published = options.custom.iter().filter(|signer| signer.custom.publish.is_some());
+    let signers: Vec<CustomSigner> = published.cloned().collect();
+    if !options.controllers.has(Controller::CustomSigners) || signers.is_empty() {
+        return;
+    }
+    let (client, overlap, clock) = (client.clone(), options.ca_overlap, options.clock.clone());
+    loops.spawn(supervise("signer-anchors", move || {
+        let (to, signers, clock) = (client.clone(), signers.clone(), clock.clone());
+        let name = Controller::CustomSigners.name();
+        served::while_served(client.clone(), served::TRUST_BUNDLES, name, move |resource| {
+            let (signers, clock) = (signers.clone(), clock.clone());
+            publish::anchors::run(to.clone(), resource, signers, overlap, clock)
+        })
+    }));
+}
+
 fn requests(loops: &mut JoinSet<()>, client: &Client, options: &Options) {
     let Options { clock, controllers, longest, .. } = options;
-    if controllers.has(Controller::Approve) {
-        let (client, clock, serving) =
-            (client.clone(), clock.clone(), options.approve_kubelet_serving);
+    let custom = if controllers.has(Controller::CustomSigners) {
+        options.custom.clone()
+    } else {
+        Vec::new()
+    };
+    let approving = controllers.has(Controller::Approve);
+    if approving || !custom.is_empty() {
+        let approvals = approve::Approvals {
+            kubelet_client: approving,
+            kubelet_serving: approving && options.approve_kubelet_serving,
+            custom: custom.clone(),
+        };
+        let (client, clock) = (client.clone(), clock.clone());
         loops.spawn(supervise("csrapproving", move || {
-            approve::run(client.clone(), serving, clock.clone())
+            approve::run(client.clone(), approvals.clone(), clock.clone())
         }));
     }
+    let mut built_in = Vec::new();
     if controllers.has(Controller::Sign) {
-        for ca in sign::sources(&options.built_in) {
-            loops.spawn(supervise("ca-files", move || ca.clone().watch()));
-        }
+        sign::tell_missing(&options.built_in);
+        built_in.clone_from(&options.built_in);
+    }
+    let of_custom = custom.iter().map(|signer| signer.ca.clone());
+    for ca in sign::sources(&built_in).into_iter().chain(of_custom) {
+        loops.spawn(supervise("ca-files", move || ca.clone().watch()));
+    }
+    if !built_in.is_empty() || !custom.is_empty() {
         let (client, clock, longest) = (client.clone(), clock.clone(), *longest);
-        let signers = options.built_in.clone();
         loops.spawn(supervise("csrsigning", move || {
-            sign::run(client.clone(), signers.clone(), longest, clock.clone())
+            sign::run(client.clone(), built_in.clone(), longest, custom.clone(), clock.clone())
         }));
     }
     if controllers.has(Controller::CleanRequests) {

@@ -30,8 +30,10 @@ pub static CLEANING: Counters = Counters::new("csrcleaner");
 pub static ROOT_CA: Counters = Counters::new("root_ca_cert_publisher");
 /// The counters of the root CA's trust bundle.
 pub static TRUST_BUNDLE: Counters = Counters::new("ca_cert_publisher_cluster_trust_bundles");
+/// The counters of the user's own signers' trust bundles.
+pub static ANCHORS: Counters = Counters::new("signer_trust_bundles");
 
-static ALL: [&Counters; 9] = [
+static ALL: [&Counters; 10] = [
     &GARBAGE,
     &NAMESPACES,
     &ACCOUNTS,
@@ -41,6 +43,7 @@ static ALL: [&Counters; 9] = [
     &CLEANING,
     &ROOT_CA,
     &TRUST_BUNDLE,
+    &ANCHORS,
 ];
 
 /// How often the API could not be discovered.

@@ -7,6 +7,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
@@ -56,18 +57,33 @@ impl Notices {
 
     /// Warns on a request.
     pub async fn warn(&self, request: &Request, notice: Notice<'_>, now: OffsetDateTime) {
+        self.warn_about(request.object_ref(&()), notice, now).await;
+    }
+
+    /// Warns on an object without a namespace.
+    pub async fn warn_about(
+        &self,
+        object: ObjectReference,
+        notice: Notice<'_>,
+        now: OffsetDateTime,
+    ) {
         let moment = Instant::now();
         if !self.allowance.lock().unwrap_or_else(PoisonError::into_inner).take(moment) {
             return;
         }
-        let event = event(self.controller, request, &notice, now);
+        let event = event(self.controller, object, &notice, now);
         if let Err(error) = self.events.create(&PostParams::default(), &event).await {
             tracing::debug!(%error, reason = notice.reason, "cannot write an event");
         }
     }
 }
 
-fn event(controller: &str, request: &Request, notice: &Notice<'_>, now: OffsetDateTime) -> Event {
+fn event(
+    controller: &str,
+    object: ObjectReference,
+    notice: &Notice<'_>,
+    now: OffsetDateTime,
+) -> Event {
     let mut end = LONGEST.min(notice.note.len());
     while !notice.note.is_char_boundary(end) {
         end -= 1;
@@ -79,7 +95,7 @@ fn event(controller: &str, request: &Request, notice: &Notice<'_>, now: OffsetDa
             namespace: Some("default".into()),
             ..ObjectMeta::default()
         },
-        regarding: Some(request.object_ref(&())),
+        regarding: Some(object),
         type_: Some("Warning".into()),
         action: Some(notice.action.into()),
         reason: Some(notice.reason.into()),
@@ -127,12 +143,14 @@ mod tests {
         request.metadata.name = Some("node-csr-A_b".into());
         let note = "ü".repeat(LONGEST);
         let notice = Notice { action: "Signing", reason: "Odd", note: &note };
-        let event = event("csrsigning", &request, &notice, OffsetDateTime::UNIX_EPOCH);
+        let event =
+            event("csrsigning", request.object_ref(&()), &notice, OffsetDateTime::UNIX_EPOCH);
         assert_eq!(event.metadata.name, None);
         assert_eq!(event.note.unwrap().len(), LONGEST);
         assert_eq!(event.regarding.unwrap().name.as_deref(), Some("node-csr-A_b"));
         let odd = Notice { note: &format!("x{note}"), ..notice };
-        let event = super::event("csrsigning", &request, &odd, OffsetDateTime::UNIX_EPOCH);
+        let event =
+            super::event("csrsigning", request.object_ref(&()), &odd, OffsetDateTime::UNIX_EPOCH);
         assert_eq!(event.note.unwrap().len(), LONGEST - 1);
     }
 }

@@ -1,6 +1,5 @@
 //! What the controllers are told before they start.
 
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +9,7 @@ use time::OffsetDateTime;
 use crate::election::Election;
 use crate::publish::RootCa;
 use crate::sign::BuiltIn;
+use crate::signers::CustomSigner;
 
 /// Says what time it is.
 pub type Clock = Arc<dyn Fn() -> OffsetDateTime + Send + Sync>;
@@ -27,8 +27,8 @@ pub struct Options {
     pub built_in: Vec<BuiltIn>,
     /// The longest that a certificate of Kubernetes' own signers lasts.
     pub longest: Duration,
-    /// The file that describes signers of the user's own.
-    pub custom: Option<PathBuf>,
+    /// Signers of the user's own.
+    pub custom: Vec<CustomSigner>,
     /// What clients verify the API server with, to be published; `None` publishes nothing.
     pub root_ca: Option<Arc<RootCa>>,
     /// How long a trust bundle that was replaced stays beside the new one.
@@ -48,7 +48,7 @@ impl Options {
             approve_kubelet_serving: false,
             built_in: Vec::new(),
             longest: Duration::from_secs(8760 * 60 * 60),
-            custom: None,
+            custom: Vec::new(),
             root_ca: None,
             ca_overlap: Duration::from_secs(60 * 60),
             election: None,

@@ -1,10 +1,14 @@
 //! Tells the cluster what to verify the API server with: as ConfigMaps for pods (`root_ca`) and as
-//! a trust bundle (`trust_bundle`).
+//! a trust bundle (`trust_bundle`). And what to verify certificates of the user's own signers with
+//! (`anchors`).
 //!
 //! - `source`: the CA file, followed as it changes, and what is made of it.
+//! - `alarm`: when to look again.
 //! - `contest`: notices that somebody else writes the same objects.
 //! - `syncs`: what is counted.
 
+mod alarm;
+pub mod anchors;
 mod contest;
 pub mod root_ca;
 mod source;
@@ -12,4 +16,9 @@ mod syncs;
 pub mod trust_bundle;
 
 pub use source::{Bundle, Published, RootCa};
-pub use syncs::metrics;
+
+/// Writes the publishers' metrics as Prometheus text.
+pub fn metrics(out: &mut String) {
+    syncs::metrics(out);
+    anchors::metrics(out);
+}

@@ -1,13 +1,14 @@
-//! Kubernetes' own signers: they answer approved requests with a certificate, or say why there is
-//! none.
+//! The signers, Kubernetes' own and the user's: they answer approved requests with a certificate, or
+//! say why there is none.
 //!
 //! A request is answered by one write of the object that the watch brought, which the server
 //! refuses if it is no longer that. So there are no two certificates for one request, and none
 //! without an approval that was there before.
 
-mod counts;
+pub(crate) mod counts;
 mod decide;
 mod policy;
+mod terms;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,7 +32,11 @@ use crate::requests::{
     with_condition, without_condition,
 };
 
+use crate::signers::CustomSigner;
+
+use counts::Counts;
 use decide::{Answer, Delay, decide, is_waiting};
+use terms::Terms;
 
 pub use counts::metrics;
 pub use policy::Signer;
@@ -91,25 +96,51 @@ pub fn sources(signers: &[BuiltIn]) -> Vec<Arc<CaSource>> {
     sources
 }
 
-/// Runs these signers; does not end. No certificate lasts longer than `longest`.
-pub async fn run(client: Client, signers: Vec<BuiltIn>, longest: Duration, clock: Clock) {
-    sign(client, signers, longest, clock, BACKOFF).await;
-}
-
-async fn sign(
-    client: Client,
-    signers: Vec<BuiltIn>,
-    longest: Duration,
-    clock: Clock,
-    backoff: Backoff,
-) {
+/// Says which of Kubernetes' own signers do not sign.
+pub fn tell_missing(signers: &[BuiltIn]) {
     for signer in Signer::ALL {
-        match signers.iter().find(|each| each.signer == signer) {
-            Some(BuiltIn { ca, .. }) => ca::report(signer.name(), ca),
-            None => tracing::info!(signer = signer.name(), "no CA is given; it does not sign"),
+        if !signers.iter().any(|each| each.signer == signer) {
+            tracing::info!(signer = signer.name(), "no CA is given; it does not sign");
         }
     }
-    if signers.is_empty() {
+}
+
+/// Runs these signers; does not end. No certificate of Kubernetes' own lasts longer than `longest`.
+pub async fn run(
+    client: Client,
+    built_in: Vec<BuiltIn>,
+    longest: Duration,
+    custom: Vec<CustomSigner>,
+    clock: Clock,
+) {
+    let own = built_in.into_iter().map(|BuiltIn { signer, ca }| {
+        Issuer::new(signer.name(), ca, Terms::BuiltIn { signer, longest })
+    });
+    let custom = custom.into_iter().filter_map(|CustomSigner { custom, ca }| {
+        Some(Issuer::new(custom.name.as_str(), ca, Terms::Custom(Box::new(custom.requests?))))
+    });
+    sign(client, own.chain(custom).collect(), clock, BACKOFF).await;
+}
+
+/// Somebody who signs.
+struct Issuer {
+    name: String,
+    ca: Arc<CaSource>,
+    terms: Terms,
+    counts: Arc<Counts>,
+}
+
+impl Issuer {
+    fn new(name: &str, ca: Arc<CaSource>, terms: Terms) -> Issuer {
+        Issuer { name: name.to_owned(), ca, terms, counts: counts::of(name) }
+    }
+}
+
+async fn sign(client: Client, issuers: Vec<Issuer>, clock: Clock, backoff: Backoff) {
+    for Issuer { name, ca, .. } in &issuers {
+        ca::report(name, ca);
+    }
+    if issuers.is_empty() {
         return std::future::pending().await;
     }
     let queue = Arc::new(Queue::new(&SIGNING, backoff));
@@ -117,13 +148,12 @@ async fn sign(
         requests: Requests::default(),
         api: Api::all(client.clone()),
         notices: Notices::new(client.clone(), "csrsigning"),
-        signers,
-        longest,
+        issuers,
         clock,
     });
-    let wanted = |request: &Request| is_waiting(request) && signing.signer(request).is_some();
+    let wanted = |request: &Request| is_waiting(request) && signing.issuer(request).is_some();
     let watch = requests::follow(client, &SIGNING, &signing.requests, &queue, wanted);
-    let wakers = join_all(signing.signers.iter().map(|each| signing.wake(each, &queue)));
+    let wakers = join_all(signing.issuers.iter().map(|each| signing.wake(each, &queue)));
     let reconcile = |name: String| signing.clone().reconcile(name);
     tokio::join!(watch, wakers, pool::work(queue.clone(), WORKERS, reconcile));
 }
@@ -132,22 +162,20 @@ struct Signing {
     requests: Requests,
     api: Api<Request>,
     notices: Notices,
-    signers: Vec<BuiltIn>,
-    longest: Duration,
+    issuers: Vec<Issuer>,
     clock: Clock,
 }
 
 impl Signing {
-    fn signer(&self, request: &Request) -> Option<&BuiltIn> {
-        self.signers.iter().find(|each| each.signer.name() == request.spec.signer_name)
+    fn issuer(&self, request: &Request) -> Option<&Issuer> {
+        self.issuers.iter().find(|each| each.name == request.spec.signer_name)
     }
 
     /// Looks at what waits for a signer when that gets a new pair, however long it was put off.
-    async fn wake(&self, built_in: &BuiltIn, queue: &Queue<String>) {
-        let mut changes = built_in.ca.changes();
+    async fn wake(&self, issuer: &Issuer, queue: &Queue<String>) {
+        let mut changes = issuer.ca.changes();
         while changes.changed().await.is_ok() {
-            let name = built_in.signer.name();
-            for waiting in self.requests.names(|request| request.spec.signer_name == name) {
+            for waiting in self.requests.names(|request| request.spec.signer_name == issuer.name) {
                 queue.add(waiting);
             }
         }
@@ -171,9 +199,11 @@ impl Signing {
     }
 
     async fn answer(&self, request: &Request, since: Instant) -> Result<Next, kube::Error> {
-        let Some(BuiltIn { signer, ca }) = self.signer(request) else { return Ok(Next::Done) };
-        let (counts, now) = (counts::of(*signer), (self.clock)());
-        let answer = decide(request, *signer, &ca.current(), self.longest, now);
+        let Some(Issuer { name, ca, terms, counts }) = self.issuer(request) else {
+            return Ok(Next::Done);
+        };
+        let now = (self.clock)();
+        let answer = decide(request, name, terms, &ca.current(), now);
         if answer != Answer::Nothing {
             counts.requests.fetch_add(1, Relaxed);
         }

@@ -171,6 +171,11 @@ impl Certificate {
                 .is_ok_and(|this| key.is_ok_and(|key| this.is_signed_by(&key)))
     }
 
+    /// Whether nobody vouches for it but itself.
+    pub fn is_self_signed(&self) -> bool {
+        self.is_issued_by(self)
+    }
+
     /// Whether it may sign certificates, or why not.
     pub(crate) fn check_authority(&self) -> Result<(), Error> {
         if !self.extensions.is_authority {

@@ -91,6 +91,11 @@ impl Layout {
         self.root.join("pki").join(name)
     }
 
+    /// The file of the user's own signers, if they have put it there.
+    pub fn signers(&self) -> PathBuf {
+        self.root.join("signers.yaml")
+    }
+
     fn pair(&self, name: &str) -> PairPaths {
         let file = |extension| self.pki(&format!("{name}.{extension}"));
         PairPaths { certificate: file("crt"), key: file("key") }

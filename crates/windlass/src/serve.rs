@@ -12,8 +12,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use windlass_controllers::RootCa;
 use windlass_controllers::sign::{self, Signer, SignerFiles};
+use windlass_controllers::signers::{self, CustomSigner};
+use windlass_controllers::{Clock, RootCa};
 use windlass_server::audit::{Audit, Rotation};
 use windlass_server::chain::admission::Plugins;
 use windlass_server::chain::flow;
@@ -89,6 +90,10 @@ pub fn serve(settings: Settings) -> Result<()> {
 
 async fn run(settings: Settings) -> Result<()> {
     let (down, shutdown) = watch::channel(false);
+    // Before anything is served, so that a bad file is told of and nothing has happened.
+    let layout = &settings.data.layout;
+    let options = settings.controllers.as_ref().map(|issuing| issuing_options(layout, issuing));
+    let options = options.transpose()?;
     let store: Arc<dyn Store> = Arc::new(Embedded::open(Options::new(&settings.store))?);
     let (server, tls) = assemble(&settings, &store, shutdown.clone()).await?;
     settings.listener.set_nonblocking(true)?;
@@ -101,11 +106,7 @@ async fn run(settings: Settings) -> Result<()> {
         settings.shutdown_grace,
     );
     let serving = tokio::spawn(serving);
-    let controllers = settings.controllers.as_ref().map(|issuing| {
-        let options = issuing_options(&settings.data.layout, issuing)?;
-        Ok::<_, anyhow::Error>(controllers(&server, options, shutdown.clone()))
-    });
-    let controllers = controllers.transpose()?;
+    let controllers = options.map(|options| controllers(&server, options, shutdown.clone()));
     // Before anybody hears that it is ready: who hears it may already send the signal.
     let told = signals()?;
     announce(&settings.data);
@@ -216,11 +217,25 @@ fn issuing_options(
         approve_kubelet_serving: issuing.approve_kubelet_serving,
         built_in: sign::open(&built_in, &clock)?,
         longest: issuing.cluster_signing_duration,
-        custom: issuing.signers.clone(),
+        custom: custom_signers(layout, issuing, &clock)?,
         root_ca: Some(RootCa::file(layout.pki("ca.crt"))?),
         ca_overlap: issuing.ca_overlap,
         ..windlass_controllers::Options::new(clock)
     })
+}
+
+/// The user's own signers: those of the file that is named, or else of the one in the data
+/// directory, if there is one.
+fn custom_signers(
+    layout: &Layout,
+    issuing: &IssuingArgs,
+    clock: &Clock,
+) -> Result<Vec<CustomSigner>> {
+    match &issuing.signers {
+        Some(file) => signers::open(file, clock).context("--signers"),
+        None if layout.signers().exists() => signers::open(&layout.signers(), clock),
+        None => Ok(Vec::new()),
+    }
 }
 
 /// One line for the person who started it, on standard output; logs go to standard error.

@@ -218,12 +218,14 @@ fn swaps_under_a_signer() {
             let key = PrivateKey::generate().unwrap();
             let mut signed = 0;
             while !stop.load(SeqCst) {
-                let authority = source.current();
-                let der = self::signed(&authority, "reader", &key);
+                let ca = source.current();
+                let authority = ca.authority();
+                let der = self::signed(authority, "reader", &key);
                 let certificate = Certificate::from_der(&der).unwrap();
                 assert!(authority.has_issued(&certificate));
                 let name = authority.certificate().common_name().unwrap();
-                assert!(name.starts_with("good "), "signed by {name}");
+                // Between two bad pairs the files may for a moment hold the pair that both were made of.
+                assert!(name.starts_with("good"), "signed by {name}");
                 assert!(authority.certificate().validity().contains(NOW));
                 signed += 1;
             }

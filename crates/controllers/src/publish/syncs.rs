@@ -9,6 +9,8 @@ use std::time::Duration;
 pub static ROOT_CA: Syncs = Syncs::new("root_ca_cert_publisher");
 /// Syncs of the trust bundle.
 pub static TRUST_BUNDLE: Syncs = Syncs::new("clustertrustbundle_publisher");
+/// Syncs of the user's own signers' trust bundles.
+pub static ANCHORS: Syncs = Syncs::new("windlass_signer_bundle");
 
 /// kube-controller-manager's buckets: a millisecond, and twice the last fourteen times.
 const BUCKETS: u32 = 15;
@@ -85,6 +87,7 @@ pub fn code<T>(outcome: &anyhow::Result<T>) -> u16 {
 pub fn metrics(out: &mut String) {
     ROOT_CA.write(out);
     TRUST_BUNDLE.write(out);
+    ANCHORS.write(out);
 }
 
 #[cfg(test)]

@@ -13,9 +13,9 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::alarm::Alarm;
 use super::contest::Contest;
 use super::source::SIGNER;
 use super::syncs::{self, TRUST_BUNDLE};
@@ -25,9 +25,8 @@ use crate::metrics::TRUST_BUNDLE as COUNTERS;
 use crate::options::Clock;
 use crate::pool::{self, Next};
 use crate::queue::{Backoff, Queue};
+use crate::signers::config::MANAGED_BY;
 
-/// By this we know what we made. Bundles without it are somebody else's.
-const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "windlass");
 /// Since when a bundle of ours is not the current one.
 const RETIRED: &str = "windlass.dev/retired-at";
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(60));
@@ -56,22 +55,6 @@ pub async fn run(
         }
         std::future::pending::<()>().await;
     };
-    let (alarm, mut alarms) = watch::channel(None);
-    let of_time = async {
-        loop {
-            let due: Option<Instant> = *alarms.borrow_and_update();
-            let Some(due) = due else {
-                if alarms.changed().await.is_err() {
-                    return;
-                }
-                continue;
-            };
-            if tokio::time::timeout_at(due, alarms.changed()).await.is_err() {
-                alarm.send_replace(None);
-                queue.add(ALL);
-            }
-        }
-    };
     let publisher = Arc::new(Publisher {
         bundles: Api::all_with(client, &resource),
         resource: resource.clone(),
@@ -80,8 +63,9 @@ pub async fn run(
         clock,
         contest: Contest::default(),
         foreign: Mutex::default(),
-        alarm: alarm.clone(),
+        alarm: Alarm::new(),
     });
+    let of_time = publisher.alarm.ring(|key| queue.add(key));
     let reconcile = |_| publisher.clone().reconcile();
     // One worker: there is one key.
     tokio::join!(watch, of_ca, of_time, pool::work(queue.clone(), 1, reconcile));
@@ -168,7 +152,7 @@ struct Publisher {
     contest: Contest,
     /// The bundles of others that were told of.
     foreign: Mutex<BTreeSet<String>>,
-    alarm: watch::Sender<Option<Instant>>,
+    alarm: Alarm<&'static str>,
 }
 
 impl Publisher {
@@ -212,7 +196,7 @@ impl Publisher {
             }
         }
         if let Some(again) = again {
-            self.alarm.send_replace(Some(Instant::now() + again));
+            self.alarm.set(ALL, again);
         }
         Ok(Next::Done)
     }

@@ -1,7 +1,9 @@
 //! What the signers count, as Prometheus text.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::policy::Signer;
@@ -11,6 +13,7 @@ const BOUNDS: [f64; 12] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0];
 
 /// What one signer counts.
+#[derive(Default)]
 pub struct Counts {
     /// Approved requests that were looked at, each time they were.
     pub requests: AtomicU64,
@@ -25,32 +28,16 @@ pub struct Counts {
     nanoseconds: AtomicU64,
 }
 
-static COUNTS: [Counts; Signer::ALL.len()] = [const { Counts::new() }; Signer::ALL.len()];
+/// Who signs or has signed. There are as many as Kubernetes has and the user's file describes.
+static SIGNERS: Mutex<BTreeMap<String, Arc<Counts>>> = Mutex::new(BTreeMap::new());
 
-/// The counts of a signer.
-pub fn of(signer: Signer) -> &'static Counts {
-    let [serving, kubelet, client, legacy] = &COUNTS;
-    match signer {
-        Signer::KubeletServing => serving,
-        Signer::KubeletClient => kubelet,
-        Signer::Client => client,
-        Signer::LegacyUnknown => legacy,
-    }
+/// The counts of a signer, from now on among the metrics.
+pub fn of(signer: &str) -> Arc<Counts> {
+    let mut signers = SIGNERS.lock().unwrap_or_else(PoisonError::into_inner);
+    signers.entry(signer.to_owned()).or_default().clone()
 }
 
 impl Counts {
-    const fn new() -> Counts {
-        Counts {
-            requests: AtomicU64::new(0),
-            issued: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-            delayed: AtomicU64::new(0),
-            buckets: [const { AtomicU64::new(0) }; BOUNDS.len()],
-            slower: AtomicU64::new(0),
-            nanoseconds: AtomicU64::new(0),
-        }
-    }
-
     /// A certificate was written that long after its request was first seen approved.
     pub fn took(&self, time: Duration) {
         let bounds = BOUNDS.iter().zip(&self.buckets);
@@ -62,19 +49,24 @@ impl Counts {
 
 /// Writes what the signers counted.
 pub fn metrics(out: &mut String) {
+    // Kubernetes' own are told of even if they do not sign.
+    for signer in Signer::ALL {
+        of(signer.name());
+    }
+    let signers = SIGNERS.lock().unwrap_or_else(PoisonError::into_inner).clone();
     for (name, help, value) in COUNTERS {
         // Writing to a string does not fail.
         let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} counter");
-        for signer in Signer::ALL {
-            let count = value(of(signer)).load(Relaxed);
-            let _ = writeln!(out, "{name}{{signer=\"{}\"}} {count}", signer.name());
+        for (signer, counts) in &signers {
+            let count = value(counts).load(Relaxed);
+            let _ = writeln!(out, "{name}{{signer=\"{signer}\"}} {count}");
         }
     }
     let name = "windlass_signer_latency_seconds";
     let help = "How long certificates take from the approval that is seen to being written";
     let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} histogram");
-    for signer in Signer::ALL {
-        latency(out, name, signer);
+    for (signer, counts) in &signers {
+        latency(out, name, signer, counts);
     }
 }
 
@@ -87,8 +79,7 @@ const COUNTERS: [Counter; 4] = [
     ("windlass_signer_delayed_total", "Attempts that are made again", |c| &c.delayed),
 ];
 
-fn latency(out: &mut String, name: &str, signer: Signer) {
-    let (counts, signer) = (of(signer), signer.name());
+fn latency(out: &mut String, name: &str, signer: &str, counts: &Counts) {
     let mut below = 0;
     for (bound, bucket) in BOUNDS.iter().zip(&counts.buckets) {
         below += bucket.load(Relaxed);

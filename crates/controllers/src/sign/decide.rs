@@ -1,14 +1,13 @@
 //! What to answer to one request: no I/O, so that everything can be tried in a table.
 
-use std::time::Duration;
-
 use time::OffsetDateTime;
 use windlass_pki::{
-    Authority, CertificateRequest, Error, Issuance, Serial, SystemRandom, Usages,
+    Certificate, CertificateRequest, Error, Issuance, Serial, SystemRandom, Usages,
     issue_certificate, lifetime,
 };
 
-use super::policy::Signer;
+use super::terms::Terms;
+use crate::ca::Ca;
 use crate::requests::{Request, has_certificate, has_failed, is_approved};
 
 /// What a signer says to a request.
@@ -16,7 +15,7 @@ use crate::requests::{Request, has_certificate, has_failed, is_approved};
 pub enum Answer {
     /// Nothing: it is not for this signer, not approved, or answered already.
     Nothing,
-    /// This certificate, as PEM.
+    /// This certificate, perhaps with others that vouch for it, as PEM.
     Certificate(String),
     /// Never, because the signer does not sign such things.
     Refused(String),
@@ -38,15 +37,15 @@ pub fn is_waiting(request: &Request) -> bool {
     !has_certificate(request) && is_approved(request) && !has_failed(request)
 }
 
-/// What `signer` answers now.
+/// What the signer of this name, with these terms and this CA, answers now.
 pub fn decide(
     request: &Request,
-    signer: Signer,
-    authority: &Authority,
-    longest: Duration,
+    signer: &str,
+    terms: &Terms,
+    ca: &Ca,
     now: OffsetDateTime,
 ) -> Answer {
-    if !is_waiting(request) || request.spec.signer_name != signer.name() {
+    if !is_waiting(request) || request.spec.signer_name != signer {
         return Answer::Nothing;
     }
     let asked = match CertificateRequest::from_pem(&request.spec.request.0) {
@@ -54,12 +53,12 @@ pub fn decide(
         Err(error) => return delayed("RequestUnreadable", error),
     };
     let usages = request.spec.usages.as_deref().unwrap_or_default();
-    if let Err(error) = signer.check(&asked, usages) {
-        return Answer::Refused(error.to_string());
+    if let Err(offence) = terms.check(&asked, usages) {
+        return Answer::Refused(offence);
     }
     let requested = request.spec.expiration_seconds.map(i64::from).map(time::Duration::seconds);
-    match issue(&asked, usages, requested, authority, longest, now) {
-        Ok(certificate) => Answer::Certificate(certificate),
+    match issue(&asked, usages, requested, terms, ca, now) {
+        Ok(certificates) => Answer::Certificate(certificates),
         Err(answer) => answer,
     }
 }
@@ -68,18 +67,22 @@ fn issue(
     asked: &CertificateRequest,
     usages: &[String],
     requested: Option<time::Duration>,
-    authority: &Authority,
-    longest: Duration,
+    terms: &Terms,
+    ca: &Ca,
     now: OffsetDateTime,
 ) -> Result<String, Answer> {
     let usages = Usages::from_names(usages).map_err(|error| delayed("UsagesUnknown", error))?;
-    let longest = time::Duration::try_from(longest).unwrap_or(time::Duration::MAX);
-    let validity = lifetime(requested, longest, authority.certificate(), now)
+    let (requested, longest) = terms.time(requested);
+    let validity = lifetime(requested, longest, ca.certificate(), now)
         .map_err(|error| delayed("SignerExpired", error))?;
     let serial = Serial::random(&SystemRandom::new()).map_err(cannot)?;
     let wanted = Issuance::of_request(asked, usages, validity, serial).map_err(cannot)?;
-    let issued = issue_certificate(authority, &wanted).map_err(cannot)?;
-    Ok(issued.to_pem())
+    let issued = issue_certificate(ca.authority(), &wanted).map_err(cannot)?;
+    let mut text = issued.to_pem();
+    if terms.sends_chain() {
+        text.extend(ca.intermediates().map(Certificate::to_pem));
+    }
+    Ok(text)
 }
 
 /// What cannot become better is refused; the rest is tried again.

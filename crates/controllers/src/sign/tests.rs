@@ -73,9 +73,9 @@ async fn a_new_pair_wakes_what_waits() {
     // The day after tomorrow, when the old pair has expired.
     let later: Clock = Arc::new(|| OffsetDateTime::now_utc() + time::Duration::days(2));
     let ca = CaSource::files(certificate, key, today).unwrap();
-    let built_in = BuiltIn { signer: Signer::Client, ca: ca.clone() };
-    let longest = Duration::from_secs(3600);
-    let signing = tokio::spawn(sign(client.clone(), vec![built_in], longest, later, HOURS));
+    let (signer, longest) = (Signer::Client, Duration::from_secs(3600));
+    let issuer = Issuer::new(signer.name(), ca.clone(), Terms::BuiltIn { signer, longest });
+    let signing = tokio::spawn(sign(client.clone(), vec![issuer], later, HOURS));
     let api: Api<Request> = Api::all(client.clone());
     approved(&api, "one").await;
 
@@ -91,7 +91,7 @@ async fn a_new_pair_wakes_what_waits() {
     assert!(condition(&signed, DELAYED).is_none(), "what is over is no longer said");
     assert!(condition(&signed, APPROVED).is_some());
     let text = signed.status.unwrap().certificate.unwrap().0;
-    assert!(ca.current().has_issued(&Certificate::from_pem(&text).unwrap()));
+    assert!(ca.current().authority().has_issued(&Certificate::from_pem(&text).unwrap()));
     assert_eq!(ca.current().certificate().common_name(), Some("new"));
 
     // It was written before the certificate, by the same task.

@@ -51,13 +51,18 @@ impl Signing {
         let ca = CaSource::files(certificate, key, after(0)).unwrap();
         let signers = Signer::ALL.map(|signer| BuiltIn { signer, ca: ca.clone() }).to_vec();
         let mut loops = JoinSet::new();
-        loops.spawn(sign::run(world.client.clone(), signers, YEAR, after(0)));
+        loops.spawn(sign::run(world.client.clone(), signers, YEAR, Vec::new(), after(0)));
         Signing { ca, loops, _files: files }
     }
 
     /// And what approves requests.
     fn approving(mut self, world: &World, serving: bool) -> Signing {
-        self.loops.spawn(approve::run(world.client.clone(), serving, after(0)));
+        let approvals = approve::Approvals {
+            kubelet_client: true,
+            kubelet_serving: serving,
+            ..approve::Approvals::default()
+        };
+        self.loops.spawn(approve::run(world.client.clone(), approvals, after(0)));
         self
     }
 }
@@ -161,7 +166,7 @@ async fn a_node_joins_and_renews() {
         assert!(approved.last_update_time.is_some(), "the server says when");
         let text = certificate(&signed).unwrap();
         let issued = Certificate::from_pem(text).unwrap();
-        assert!(signing.ca.current().has_issued(&issued));
+        assert!(signing.ca.current().authority().has_issued(&issued));
         assert_eq!(issued.common_name(), Some("system:node:n1"));
         assert_eq!(issued.organizations(), ["system:nodes"]);
     }

@@ -5,6 +5,7 @@
 mod accounts;
 mod aggregation;
 mod certificates;
+mod custom_signers;
 mod fixture;
 mod garbage;
 mod issuance;

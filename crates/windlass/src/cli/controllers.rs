@@ -41,7 +41,8 @@ pub struct ControllersArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Certificates")]
 pub struct IssuingArgs {
-    /// File that describes signers of your own (YAML).
+    /// File that describes signers of your own (YAML). `up` takes signers.yaml of the data directory
+    /// if it is there.
     #[arg(long, value_name = "FILE")]
     pub signers: Option<PathBuf>,
     /// Approve requests of nodes for serving certificates in which everything is true.

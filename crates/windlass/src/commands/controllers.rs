@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::sync::watch;
-use windlass_controllers::{Controller, Election, Options, RootCa, sign};
+use windlass_controllers::{Controller, Election, Options, RootCa, sign, signers};
 use windlass_pki::pem;
 use windlass_server::features::Features;
 use windlass_server::server::system_clock;
@@ -31,6 +31,10 @@ async fn work(arguments: ControllersArgs) -> Result<()> {
     let files = arguments.signing.files().map_err(anyhow::Error::msg)?;
     let clock = system_clock();
     let built_in = sign::open(&files, &clock)?;
+    let custom = match &arguments.issuing.signers {
+        Some(file) => signers::open(file, &clock).context("--signers")?,
+        None => Vec::new(),
+    };
     let election = election(&arguments.election)?;
     let config = connect::config(Some(&arguments.kubeconfig)).await?;
     let roots = config.root_cert.clone();
@@ -62,7 +66,7 @@ async fn work(arguments: ControllersArgs) -> Result<()> {
         approve_kubelet_serving: arguments.issuing.approve_kubelet_serving,
         built_in,
         longest: arguments.issuing.cluster_signing_duration,
-        custom: arguments.issuing.signers,
+        custom,
         root_ca,
         ca_overlap: arguments.issuing.ca_overlap,
         election,

@@ -1,8 +1,11 @@
+use std::time::Duration;
+
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use time::macros::datetime;
-use windlass_pki::{Certificate, PrivateKey, Subject, Validity};
+use windlass_pki::{Authority, Certificate, PrivateKey, Subject, Validity};
 
+use super::super::policy::Signer;
 use super::*;
 
 const NOW: OffsetDateTime = datetime!(2026-06-01 12:00 UTC);
@@ -29,11 +32,23 @@ fn with_conditions(conditions: Value) -> Request {
     request
 }
 
-fn authority(until: OffsetDateTime) -> Authority {
+fn authority(until: OffsetDateTime) -> Ca {
     let validity = Validity::new(NOW - time::Duration::days(9), until).unwrap();
     let (subject, key) = (Subject::new("ca", &[]).unwrap(), PrivateKey::generate().unwrap());
     let serial = Serial::random(&SystemRandom::new()).unwrap();
-    Authority::self_signed(&subject, validity, key, serial).unwrap()
+    Authority::self_signed(&subject, validity, key, serial).unwrap().into()
+}
+
+/// What one of Kubernetes' own answers.
+fn decide(
+    request: &Request,
+    signer: Signer,
+    ca: &Ca,
+    longest: Duration,
+    now: OffsetDateTime,
+) -> Answer {
+    let terms = Terms::BuiltIn { signer, longest };
+    super::decide(request, signer.name(), &terms, ca, now)
 }
 
 fn decided(request: &Request) -> Answer {
@@ -78,7 +93,7 @@ fn a_certificate_is_one_block_by_the_authority() {
     let answer = decide(&request, Signer::KubeletClient, &authority, YEAR, NOW);
     let Answer::Certificate(text) = answer else { panic!("{answer:?}") };
     let certificate = Certificate::from_pem(text.as_bytes()).unwrap();
-    assert!(authority.has_issued(&certificate));
+    assert!(authority.authority().has_issued(&certificate));
     assert_eq!(certificate.common_name(), Some("system:node:n1"));
     assert_eq!(certificate.validity().not_before(), NOW - time::Duration::minutes(5));
 }

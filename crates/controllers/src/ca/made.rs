@@ -1,0 +1,104 @@
+//! A CA that is made on the first start and kept in a directory.
+//!
+//! It is made once. What is there is never written over, however bad it is: a CA that somebody
+//! trusts does not come back, so it is for a person to decide what is to become of it.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use time::OffsetDateTime;
+use windlass_pki::{Authority, KeyKind, PrivateKey, Serial, Subject, SystemRandom, Validity};
+
+use super::CaSource;
+use crate::options::Clock;
+
+/// The file of the certificate.
+pub const CERTIFICATE: &str = "ca.crt";
+/// The file of the key.
+pub const KEY: &str = "ca.key";
+
+/// Clocks differ: a CA is good from so long ago.
+const BACKDATE: time::Duration = time::Duration::minutes(5);
+
+/// What a CA is to be like.
+#[derive(Clone, Copy, Debug)]
+pub struct Recipe<'a> {
+    /// The kind of its key.
+    pub key: KeyKind,
+    /// What it is called.
+    pub subject: &'a Subject,
+    /// How long it lasts.
+    pub lifetime: Duration,
+}
+
+/// The CA of a directory, which is made if there is none. Writes to disk: not for async code.
+pub fn open(directory: &Path, recipe: Recipe<'_>, clock: &Clock) -> Result<Arc<CaSource>> {
+    let (certificate, key) = (directory.join(CERTIFICATE), directory.join(KEY));
+    match (is_there(&certificate)?, is_there(&key)?) {
+        (true, true) => {}
+        (false, false) => make(directory, recipe, clock())
+            .with_context(|| format!("cannot make a CA in {}", directory.display()))?,
+        (true, false) => missing(&key, &certificate)?,
+        (false, true) => missing(&certificate, &key)?,
+    }
+    CaSource::chain(certificate, key, clock.clone())
+}
+
+/// Whether a file is there, or something else in its place.
+fn is_there(path: &Path) -> Result<bool> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error).with_context(|| format!("cannot look at {}", path.display())),
+    }
+}
+
+fn missing(missing: &Path, there: &Path) -> Result<()> {
+    bail!(
+        "{} is missing though {} is there: bring it back, or remove the other to have a new CA made",
+        missing.display(),
+        there.display()
+    )
+}
+
+fn make(directory: &Path, recipe: Recipe<'_>, now: OffsetDateTime) -> Result<()> {
+    let lifetime = time::Duration::try_from(recipe.lifetime).unwrap_or(time::Duration::MAX);
+    let validity = Validity::new(now - BACKDATE, now.saturating_add(lifetime))?;
+    let serial = Serial::random(&SystemRandom::new())?;
+    let key = PrivateKey::generate_of(recipe.key)?;
+    let made = Authority::self_signed(recipe.subject, validity, key, serial)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    // The key first: without it the certificate would promise what nobody can keep.
+    put(directory, KEY, made.key().to_pem()?.as_bytes(), 0o600)?;
+    put(directory, CERTIFICATE, made.certificate().to_pem().as_bytes(), 0o644)?;
+    let until = made.certificate().validity().not_after();
+    tracing::info!(directory = %directory.display(), %until, "made a CA");
+    Ok(())
+}
+
+/// Writes a file that is there as a whole or not at all, and does not replace another.
+fn put(directory: &Path, name: &str, contents: &[u8], mode: u32) -> Result<()> {
+    let staged = directory.join(format!(".{name}.{:016x}", rand::random::<u64>()));
+    let path = directory.join(name);
+    let write = || {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&staged)?;
+        file.write_all(contents)?;
+        file.sync_all()?;
+        // Unlike a renamed file, a link does not take the place of another.
+        fs::hard_link(&staged, &path)
+    };
+    let written = write().with_context(|| path.display().to_string());
+    // If this fails, a file stays that nobody looks at.
+    let _ = fs::remove_file(&staged);
+    written?;
+    File::open(directory)?.sync_all()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! What a signer gives to pods: the section `pods`.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use windlass_api::names;
+use windlass_pki::{KeyUsageSet, PodKeyType, Usages};
+
+use super::document::{ConfigError, Field, Fields};
+use super::values;
+
+/// The shortest that a pod's certificate may be asked for.
+const SHORTEST: Duration = Duration::from_secs(60 * 60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The names of pods' key types in the API.
+pub const KEY_TYPES: [(&str, PodKeyType); 6] = [
+    ("RSA3072", PodKeyType::Rsa3072),
+    ("RSA4096", PodKeyType::Rsa4096),
+    ("ECDSAP256", PodKeyType::EcdsaP256),
+    ("ECDSAP384", PodKeyType::EcdsaP384),
+    ("ECDSAP521", PodKeyType::EcdsaP521),
+    ("ED25519", PodKeyType::Ed25519),
+];
+
+/// What a signer gives to pods, and to which.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodProfile {
+    /// Certificates have the URI `spiffe://<this>/ns/<namespace>/sa/<service account>`; `None` for
+    /// no URI.
+    pub trust_domain: Option<String>,
+    /// The cluster's domain, if certificates have the DNS names of the pod's services; `None` for
+    /// no DNS names.
+    pub service_names: Option<String>,
+    /// Whom it signs for.
+    pub allowed: Allowed,
+    /// The usages, unless it is left to [`PodProfile::usages`].
+    chosen_usages: Option<Usages>,
+    /// The key types that are allowed; never empty.
+    pub key_types: Vec<PodKeyType>,
+    /// The longest that a certificate lasts: an hour at least.
+    pub longest: Duration,
+    /// After which part of its life a certificate is to be replaced: between 0 and 1.
+    pub refresh_after: f64,
+}
+
+/// Pods that get certificates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Allowed {
+    /// All.
+    Everyone,
+    /// Those in these namespaces, and those of these service accounts, which are a namespace and a
+    /// name.
+    Only {
+        /// Namespaces of which all pods are allowed.
+        namespaces: BTreeSet<String>,
+        /// Service accounts, by namespace and name.
+        service_accounts: BTreeSet<(String, String)>,
+    },
+}
+
+impl Allowed {
+    /// Whether pods of this service account get certificates.
+    pub fn has(&self, namespace: &str, service_account: &str) -> bool {
+        match self {
+            Allowed::Everyone => true,
+            Allowed::Only { namespaces, service_accounts } => {
+                namespaces.contains(namespace)
+                    || service_accounts
+                        .iter()
+                        .any(|(within, name)| within == namespace && name == service_account)
+            }
+        }
+    }
+}
+
+impl PodProfile {
+    /// Whether keys of this type get certificates.
+    pub fn allows_key(&self, key: PodKeyType) -> bool {
+        self.key_types.contains(&key)
+    }
+
+    /// The usages of a certificate for a key of this type.
+    pub fn usages(&self, key: PodKeyType) -> Usages {
+        if let Some(usages) = &self.chosen_usages {
+            return usages.clone();
+        }
+        let both =
+            [windlass_pki::ExtendedUsage::ServerAuth, windlass_pki::ExtendedUsage::ClientAuth];
+        let signature = KeyUsageSet::DIGITAL_SIGNATURE;
+        let key = match key {
+            // Older clients send RSA servers a key that is enciphered for them.
+            PodKeyType::Rsa3072 | PodKeyType::Rsa4096 => {
+                signature.with(KeyUsageSet::KEY_ENCIPHERMENT)
+            }
+            PodKeyType::EcdsaP256
+            | PodKeyType::EcdsaP384
+            | PodKeyType::EcdsaP521
+            | PodKeyType::Ed25519 => signature,
+        };
+        Usages { key, extended: BTreeSet::from(both) }
+    }
+
+    pub(super) fn read(section: &Field<'_>) -> Result<PodProfile, ConfigError> {
+        let fields = section.fields(&[
+            "trustDomain",
+            "serviceNames",
+            "clusterDomain",
+            "namespaces",
+            "serviceAccounts",
+            "usages",
+            "keyTypes",
+            "longest",
+            "refreshAfter",
+        ])?;
+        let key_types = match fields.get("keyTypes") {
+            None => KEY_TYPES.map(|(_, key)| key).to_vec(),
+            Some(list) => key_types(&list)?,
+        };
+        let longest =
+            fields.read("longest", |field| values::duration_of_at_least(field, SHORTEST, "1h"))?;
+        Ok(PodProfile {
+            trust_domain: fields.read("trustDomain", trust_domain)?,
+            service_names: service_names(&fields)?,
+            allowed: allowed(&fields)?,
+            chosen_usages: fields.read("usages", usages)?,
+            key_types,
+            longest: longest.unwrap_or(DAY),
+            refresh_after: fields.read("refreshAfter", part)?.unwrap_or(0.66),
+        })
+    }
+}
+
+fn key_types(list: &Field<'_>) -> Result<Vec<PodKeyType>, ConfigError> {
+    let items = list.items()?;
+    if items.is_empty() {
+        return Err(list.error("is empty: no key would be allowed"));
+    }
+    items.iter().map(|item| values::one_of(item, &KEY_TYPES)).collect()
+}
+
+fn usages(list: &Field<'_>) -> Result<Usages, ConfigError> {
+    let items = list.items()?;
+    if items.is_empty() {
+        return Err(list.error("is empty: certificates would be of no use"));
+    }
+    let names = items.iter().map(values::usage).collect::<Result<Vec<_>, _>>()?;
+    values::usages(list, &names)
+}
+
+/// A SPIFFE trust domain.
+fn trust_domain(field: &Field<'_>) -> Result<String, ConfigError> {
+    let name = field.text()?;
+    let is_of_it =
+        |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-' | '_');
+    if name.len() > 255 || !name.chars().all(is_of_it) {
+        return Err(field.error(format!(
+            "{name:?} is not a trust domain: lower-case letters, digits, '.', '-' and '_'"
+        )));
+    }
+    Ok(name.to_owned())
+}
+
+fn service_names(fields: &Fields<'_>) -> Result<Option<String>, ConfigError> {
+    let wanted = fields.read("serviceNames", Field::boolean)?.unwrap_or(false);
+    let domain = fields.read("clusterDomain", |field| {
+        if !wanted {
+            return Err(field.error("is of no use without serviceNames: true"));
+        }
+        values::named(field, field.text()?, names::dns1123_subdomain)
+    })?;
+    Ok(wanted.then(|| domain.unwrap_or_else(|| "cluster.local".to_owned())))
+}
+
+fn allowed(fields: &Fields<'_>) -> Result<Allowed, ConfigError> {
+    if fields.get("namespaces").is_none() && fields.get("serviceAccounts").is_none() {
+        return Ok(Allowed::Everyone);
+    }
+    let namespaces = fields.list("namespaces", values::namespace)?;
+    let accounts = fields.list("serviceAccounts", |field| {
+        let text = field.text()?;
+        let Some((namespace, name)) = text.split_once('/') else {
+            let words = format!("{text:?} is not a service account such as namespace/name");
+            return Err(field.error(words));
+        };
+        let namespace = values::named(field, namespace, names::dns1123_label)?;
+        Ok((namespace, values::named(field, name, names::dns1123_subdomain)?))
+    })?;
+    Ok(Allowed::Only {
+        namespaces: namespaces.into_iter().collect(),
+        service_accounts: accounts.into_iter().collect(),
+    })
+}
+
+/// A part of a whole, such as `0.66`.
+fn part(field: &Field<'_>) -> Result<f64, ConfigError> {
+    let text = field.scalar()?;
+    match text.parse::<f64>() {
+        Ok(part) if part > 0.0 && part < 1.0 => Ok(part),
+        _ => Err(field.error(format!("{text} is not a number between 0 and 1 such as 0.66"))),
+    }
+}

@@ -1,0 +1,218 @@
+//! Which requests for certificates a signer signs: the section `requests`.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use windlass_pki::{EllipticCurve, KeyAlgorithm, SubjectKey, Usages};
+
+use super::document::{ConfigError, Field};
+use super::pattern::{AddressBlock, Pattern};
+use super::values;
+
+const SHORTEST: Duration = Duration::from_secs(10 * 60);
+
+/// What may be asked of a signer. What is not allowed here is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestProfile {
+    /// Common names.
+    pub common_names: Vec<Pattern>,
+    /// Organizations.
+    pub organizations: Vec<Pattern>,
+    /// DNS names.
+    pub dns_names: Vec<Pattern>,
+    /// Addresses.
+    pub ip_addresses: Vec<AddressBlock>,
+    /// E-mail addresses.
+    pub email_addresses: Vec<Pattern>,
+    /// URIs.
+    pub uris: Vec<Pattern>,
+    /// The most usages that may be asked for.
+    pub usages: Usages,
+    /// Names of usages that must be asked for.
+    pub required_usages: Vec<String>,
+    /// The kinds of key; `None` for all that are strong.
+    pub key_types: Option<Vec<KeyType>>,
+    /// The longest that a certificate lasts: ten minutes at least.
+    pub longest: Duration,
+    /// How long one lasts if the request does not say; not longer than `longest`.
+    pub lifetime: Duration,
+    /// Whether certificates come with those that vouch for the CA.
+    pub chain: bool,
+    /// Who approves requests.
+    pub approval: Approval,
+}
+
+/// Who approves requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Approval {
+    /// Somebody else.
+    Manual,
+    /// The signer, if these ask for what it signs.
+    Automatic(Requesters),
+}
+
+/// Those whose requests are approved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requesters {
+    users: BTreeSet<String>,
+    groups: BTreeSet<String>,
+}
+
+impl Requesters {
+    /// Whether it is one of them.
+    pub fn has(&self, user: &str, groups: &[String]) -> bool {
+        self.users.contains(user) || groups.iter().any(|group| self.groups.contains(group))
+    }
+}
+
+/// A kind of key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyType {
+    /// RSA with 2048 bits.
+    Rsa2048,
+    /// RSA with 3072 bits.
+    Rsa3072,
+    /// RSA with 4096 bits.
+    Rsa4096,
+    /// ECDSA with P-256.
+    EcdsaP256,
+    /// ECDSA with P-384.
+    EcdsaP384,
+    /// ECDSA with P-521.
+    EcdsaP521,
+    /// Ed25519.
+    Ed25519,
+}
+
+const KEY_TYPES: [(&str, KeyType); 7] = [
+    ("RSA2048", KeyType::Rsa2048),
+    ("RSA3072", KeyType::Rsa3072),
+    ("RSA4096", KeyType::Rsa4096),
+    ("ECDSAP256", KeyType::EcdsaP256),
+    ("ECDSAP384", KeyType::EcdsaP384),
+    ("ECDSAP521", KeyType::EcdsaP521),
+    ("ED25519", KeyType::Ed25519),
+];
+
+impl KeyType {
+    /// Which kind a key is, if it is one that can be named.
+    pub fn of(key: &SubjectKey) -> Option<KeyType> {
+        match key.algorithm() {
+            KeyAlgorithm::Rsa { modulus_bits: 2048 } => Some(KeyType::Rsa2048),
+            KeyAlgorithm::Rsa { modulus_bits: 3072 } => Some(KeyType::Rsa3072),
+            KeyAlgorithm::Rsa { modulus_bits: 4096 } => Some(KeyType::Rsa4096),
+            KeyAlgorithm::Ecdsa(EllipticCurve::P256) => Some(KeyType::EcdsaP256),
+            KeyAlgorithm::Ecdsa(EllipticCurve::P384) => Some(KeyType::EcdsaP384),
+            KeyAlgorithm::Ecdsa(EllipticCurve::P521) => Some(KeyType::EcdsaP521),
+            KeyAlgorithm::Ed25519 => Some(KeyType::Ed25519),
+            KeyAlgorithm::Rsa { .. }
+            | KeyAlgorithm::Ecdsa(EllipticCurve::P224)
+            | KeyAlgorithm::X25519
+            | KeyAlgorithm::Dsa
+            | KeyAlgorithm::Unknown => None,
+        }
+    }
+}
+
+impl RequestProfile {
+    pub(super) fn read(section: &Field<'_>) -> Result<RequestProfile, ConfigError> {
+        let fields = section.fields(&[
+            "commonNames",
+            "organizations",
+            "dnsNames",
+            "ipAddresses",
+            "emailAddresses",
+            "uris",
+            "usages",
+            "requiredUsages",
+            "keyTypes",
+            "longest",
+            "lifetime",
+            "chain",
+            "approval",
+        ])?;
+        let usages = usages(&fields.need("usages")?)?;
+        let longest = values::duration_of_at_least(&fields.need("longest")?, SHORTEST, "10m")?;
+        let lifetime = fields.read("lifetime", |field| lifetime(field, longest))?;
+        Ok(RequestProfile {
+            common_names: fields.list("commonNames", Pattern::common_name)?,
+            organizations: fields.list("organizations", Pattern::word)?,
+            dns_names: fields.list("dnsNames", Pattern::dns_name)?,
+            ip_addresses: fields.list("ipAddresses", AddressBlock::read)?,
+            email_addresses: fields.list("emailAddresses", Pattern::email)?,
+            uris: fields.list("uris", Pattern::uri)?,
+            required_usages: fields.list("requiredUsages", |field| required(field, &usages))?,
+            usages,
+            key_types: fields.read("keyTypes", key_types)?,
+            longest,
+            lifetime: lifetime.unwrap_or(longest),
+            chain: fields.read("chain", Field::boolean)?.unwrap_or(true),
+            approval: fields.read("approval", approval)?.unwrap_or(Approval::Manual),
+        })
+    }
+
+    /// Whether a key may be certified. Weak ones are refused elsewhere, for everybody.
+    pub fn allows_key(&self, key: &SubjectKey) -> bool {
+        let named = self.key_types.as_ref();
+        named.is_none_or(|named| KeyType::of(key).is_some_and(|kind| named.contains(&kind)))
+    }
+}
+
+fn usages(list: &Field<'_>) -> Result<Usages, ConfigError> {
+    let names = list.items()?.iter().map(values::usage).collect::<Result<Vec<_>, _>>()?;
+    if names.is_empty() {
+        return Err(list.error("is empty: nothing could be asked for"));
+    }
+    values::usages(list, &names)
+}
+
+fn required(field: &Field<'_>, allowed: &Usages) -> Result<String, ConfigError> {
+    let name = values::usage(field)?;
+    let wanted = values::usages(field, &[name])?;
+    if !allowed.key.contains(wanted.key) || !allowed.extended.is_superset(&wanted.extended) {
+        return Err(field.error(format!("{name:?} is not among the usages")));
+    }
+    Ok(name.to_owned())
+}
+
+fn key_types(list: &Field<'_>) -> Result<Vec<KeyType>, ConfigError> {
+    let items = list.items()?;
+    if items.is_empty() {
+        return Err(list.error("is empty: no key would be allowed"));
+    }
+    items.iter().map(|item| values::one_of(item, &KEY_TYPES)).collect()
+}
+
+fn lifetime(field: &Field<'_>, longest: Duration) -> Result<Duration, ConfigError> {
+    let lifetime = values::duration_of_at_least(field, SHORTEST, "10m")?;
+    if lifetime > longest {
+        return Err(field.error(format!("{:?} is longer than longest", field.scalar()?)));
+    }
+    Ok(lifetime)
+}
+
+fn approval(field: &Field<'_>) -> Result<Approval, ConfigError> {
+    if let Ok(text) = field.text() {
+        return match text {
+            "manual" => Ok(Approval::Manual),
+            _ => Err(field.error(format!(
+                "{text:?} is not an approval; there are manual and the map automatic"
+            ))),
+        };
+    }
+    let section = field.fields(&["automatic"])?.need("automatic")?;
+    let who = section.fields(&["users", "groups"])?;
+    let name = |field: &Field<'_>| {
+        let name = field.text()?;
+        if name.contains('*') {
+            return Err(field.error(format!("{name:?}: patterns are not for requesters")));
+        }
+        Ok(name.to_owned())
+    };
+    let users: BTreeSet<String> = who.list("users", name)?.into_iter().collect();
+    let groups: BTreeSet<String> = who.list("groups", name)?.into_iter().collect();
+    if users.is_empty() && groups.is_empty() {
+        return Err(section.error("names neither users nor groups"));
+    }
+    Ok(Approval::Automatic(Requesters { users, groups }))
+}

@@ -1,0 +1,398 @@
+use std::collections::BTreeSet;
+
+use windlass_pki::{ExtendedUsage, KeyUsageSet, PodKeyType};
+
+use super::pods::Allowed;
+use super::*;
+
+fn parse(text: &str) -> Result<Signers, String> {
+    Signers::parse(Path::new("/etc/windlass/signers.yaml"), text).map_err(|error| error.to_string())
+}
+
+const WHOLE: &str = r#"apiVersion: windlass.dev/v1
+kind: Signers
+signers:
+- name: example.com/server-tls
+  ca:
+    files:
+      certificate: tls.crt
+      key: /secrets/tls.key
+  requests:
+    commonNames: ["*.example.com"]
+    organizations: []
+    dnsNames: ["*.example.com", "example.com"]
+    ipAddresses: [10.0.0.0/8, "::1"]
+    emailAddresses: ["*@example.com"]
+    uris: ["spiffe://example.com/*"]
+    usages: [digital signature, key encipherment, server auth]
+    requiredUsages: [server auth]
+    keyTypes: [ECDSAP256, RSA2048]
+    longest: 2160h
+    lifetime: 24h
+    chain: false
+    approval:
+      automatic:
+        users: ["system:serviceaccount:web:frontend"]
+        groups: ["system:serviceaccounts:web"]
+  publish:
+    name: roots
+    labels: {purpose: server-tls, empty: ""}
+- name: example.com/pods
+  ca:
+    made:
+      directory: ca/pods
+      key: ED25519
+      commonName: "Pods' CA"
+      lifetime: 48h
+  pods:
+    trustDomain: example.com
+    serviceNames: true
+    clusterDomain: cluster.example
+    namespaces: [web]
+    serviceAccounts: [db/backup]
+    usages: [digital signature, client auth]
+    keyTypes: [ED25519]
+    longest: 2h
+    refreshAfter: 0.5
+"#;
+
+#[test]
+fn a_file_with_everything_is_read() {
+    let Signers { signers } = parse(WHOLE).unwrap();
+    let [tls, pods] = signers.as_slice() else { panic!("{signers:?}") };
+    assert_eq!(tls.name.as_str(), "example.com/server-tls");
+    let files = CaChoice::Files {
+        certificate: "/etc/windlass/tls.crt".into(),
+        key: "/secrets/tls.key".into(),
+    };
+    assert_eq!(tls.ca, files);
+    let requests = tls.requests.as_ref().unwrap();
+    assert_eq!(requests.common_names, [Pattern::Below("example.com".into())]);
+    assert_eq!(requests.organizations, []);
+    assert_eq!(requests.ip_addresses.len(), 2);
+    assert_eq!(requests.uris, [Pattern::Beginning("spiffe://example.com/".into())]);
+    assert_eq!(requests.usages.extended, BTreeSet::from([ExtendedUsage::ServerAuth]));
+    assert_eq!(requests.required_usages, ["server auth"]);
+    assert_eq!(requests.key_types, Some(vec![KeyType::EcdsaP256, KeyType::Rsa2048]));
+    assert_eq!((requests.longest, requests.lifetime), (90 * DAY, DAY));
+    assert!(!requests.chain);
+    let Approval::Automatic(who) = &requests.approval else { panic!("manual") };
+    assert!(who.has("system:serviceaccount:web:frontend", &[]));
+    assert!(who.has("x", &["system:serviceaccounts:web".into()]));
+    assert!(!who.has("x", &["system:serviceaccount:web:frontend".into()]));
+    let publish = tls.publish.as_ref().unwrap();
+    assert_eq!(publish.bundle, "example.com:server-tls:roots");
+    assert_eq!(publish.labels.get("purpose").unwrap(), "server-tls");
+    assert!(tls.pods.is_none());
+
+    let subject = Subject::new("Pods' CA", &[]).unwrap();
+    let made = CaChoice::Made {
+        directory: "/etc/windlass/ca/pods".into(),
+        key: KeyKind::Ed25519,
+        subject,
+        lifetime: 2 * DAY,
+    };
+    assert_eq!(pods.ca, made);
+    assert!(pods.publish.is_none() && pods.requests.is_none());
+    let profile = pods.pods.as_ref().unwrap();
+    assert_eq!(profile.trust_domain.as_deref(), Some("example.com"));
+    assert_eq!(profile.service_names.as_deref(), Some("cluster.example"));
+    assert!(profile.allowed.has("web", "any") && profile.allowed.has("db", "backup"));
+    assert!(!profile.allowed.has("db", "other") && !profile.allowed.has("other", "backup"));
+    assert!(profile.allows_key(PodKeyType::Ed25519) && !profile.allows_key(PodKeyType::Rsa3072));
+    let usages = profile.usages(PodKeyType::Ed25519);
+    assert_eq!(usages.extended, BTreeSet::from([ExtendedUsage::ClientAuth]));
+    assert_eq!((profile.longest, profile.refresh_after), (DAY / 12, 0.5));
+}
+
+#[test]
+fn what_is_left_out_has_defaults() {
+    let text = "{apiVersion: windlass.dev/v1, kind: Signers, signers: [\
+        {name: example.com/a, ca: {made: {directory: ca}}, pods: {}, publish: {},\
+         requests: {usages: [client auth], longest: 10m}}]}";
+    let Signers { signers } = parse(text).unwrap();
+    let [signer] = signers.as_slice() else { panic!("{signers:?}") };
+    let subject = Subject::new("example.com/a", &[]).unwrap();
+    let made = CaChoice::Made {
+        directory: "/etc/windlass/ca".into(),
+        key: KeyKind::P256,
+        subject,
+        lifetime: 3650 * DAY,
+    };
+    assert_eq!(signer.ca, made);
+    let requests = signer.requests.as_ref().unwrap();
+    assert!(requests.common_names.is_empty() && requests.dns_names.is_empty());
+    assert_eq!(requests.key_types, None);
+    assert_eq!(requests.lifetime, requests.longest);
+    assert!(requests.chain && requests.approval == Approval::Manual);
+    let pods = signer.pods.as_ref().unwrap();
+    assert_eq!((&pods.trust_domain, &pods.service_names), (&None, &None));
+    assert_eq!(pods.allowed, Allowed::Everyone);
+    assert_eq!(pods.key_types.len(), 6);
+    assert_eq!((pods.longest, pods.refresh_after), (DAY, 0.66));
+    let both = BTreeSet::from([ExtendedUsage::ServerAuth, ExtendedUsage::ClientAuth]);
+    for (key, enciphers) in [(PodKeyType::Rsa4096, true), (PodKeyType::EcdsaP384, false)] {
+        let usages = pods.usages(key);
+        assert_eq!(usages.extended, both);
+        assert!(usages.key.contains(KeyUsageSet::DIGITAL_SIGNATURE));
+        assert_eq!(usages.key.contains(KeyUsageSet::KEY_ENCIPHERMENT), enciphers);
+    }
+    assert_eq!(signer.publish.as_ref().unwrap().bundle, "example.com:a:anchors");
+    assert!(parse("{apiVersion: windlass.dev/v1, kind: Signers, signers: []}").is_ok());
+}
+
+/// Each row replaces a text of the whole file by another, and says what is said about it.
+const BAD: &[(&str, &str, &str)] = &[
+    (
+        "windlass.dev/v1",
+        "windlass.dev/v2",
+        ":1:13: apiVersion: \"windlass.dev/v2\" is not windlass.dev/v1",
+    ),
+    ("kind: Signers", "kind: Signer", ":2:7: kind: \"Signer\" is not Signers"),
+    ("kind: Signers\n", "", ":1:1: kind: is missing"),
+    (
+        "kind: Signers\n",
+        "kind: Signers\nmore: 1\n",
+        ":3:1: more: unknown field; there are apiVersion, kind, signers",
+    ),
+    (
+        "longest: 2160h",
+        "longest: \"24\"",
+        ":19:14: signers[0].requests.longest: \"24\" is not a duration such as 24h",
+    ),
+    (
+        "longest: 2160h",
+        "longest: 24",
+        ":19:14: signers[0].requests.longest: \"24\" is not a duration such as 24h",
+    ),
+    (
+        "longest: 2160h",
+        "longest: 9m59s",
+        ":19:14: signers[0].requests.longest: \"9m59s\" is too short, must be at least 10m",
+    ),
+    ("    longest: 2160h\n", "", ":10:5: signers[0].requests.longest: is missing"),
+    (
+        "lifetime: 24h",
+        "lifetime: 2161h",
+        ":20:15: signers[0].requests.lifetime: \"2161h\" is longer than longest",
+    ),
+    (
+        "lifetime: 24h",
+        "lifetime: 1m",
+        ":20:15: signers[0].requests.lifetime: \"1m\" is too short, must be at least 10m",
+    ),
+    (
+        "chain: false",
+        "chain: no",
+        ":21:12: signers[0].requests.chain: must be true or false, not \"no\"",
+    ),
+    (
+        "chain: false",
+        "chains: false",
+        ":21:5: signers[0].requests.chains: unknown field; there are commonNames, organizations, dnsNames, ipAddresses, emailAddresses, uris, usages, requiredUsages, keyTypes, longest, lifetime, chain, approval",
+    ),
+    (
+        "chain: false",
+        "chain:",
+        ":21:10: signers[0].requests.chain: has no value, must be true or false",
+    ),
+    (
+        "organizations: []",
+        "organizations: [42]",
+        ":11:21: signers[0].requests.organizations[0]: 42 is not text; put it in quotes",
+    ),
+    (
+        "organizations: []",
+        "organizations: x",
+        ":11:20: signers[0].requests.organizations: must be a list, not \"x\"",
+    ),
+    (
+        "organizations: []",
+        "organizations: ['a*']",
+        ":11:21: signers[0].requests.organizations[0]: \"a*\" has a \"*\" where it is no pattern",
+    ),
+    (
+        "\"example.com\"]",
+        "\"a.*.com\"]",
+        ":12:33: signers[0].requests.dnsNames[1]: \"a.*.com\" is not a DNS name, such a name after \"*.\", or \"*\"",
+    ),
+    (
+        "10.0.0.0/8",
+        "10.0.0.1/8",
+        ":13:19: signers[0].requests.ipAddresses[0]: \"10.0.0.1/8\" has bits beyond its prefix",
+    ),
+    (
+        "*@example.com",
+        "example.com",
+        ":14:22: signers[0].requests.emailAddresses[0]: \"example.com\" is not an e-mail address, \"*@\" and a domain, or \"*\"",
+    ),
+    (
+        "spiffe://example.com/*",
+        "spiffe://*",
+        ":15:12: signers[0].requests.uris[0]: in \"spiffe://*\" the \"*\" must stand for all that is below a path: after a \"/\" that follows the host, or after a \":\"",
+    ),
+    (
+        "key encipherment,",
+        "server,",
+        ":16:33: signers[0].requests.usages[1]: \"server\" is not a usage such as \"server auth\"",
+    ),
+    (
+        "key encipherment,",
+        "cert sign,",
+        ":16:33: signers[0].requests.usages[1]: \"cert sign\" is for authorities and never given out",
+    ),
+    (
+        "key encipherment,",
+        "crl sign,",
+        ":16:33: signers[0].requests.usages[1]: \"crl sign\" is for authorities and never given out",
+    ),
+    (
+        "usages: [digital signature, key encipherment, server auth]",
+        "usages: []",
+        ":16:13: signers[0].requests.usages: is empty: nothing could be asked for",
+    ),
+    (
+        "requiredUsages: [server auth]",
+        "requiredUsages: [client auth]",
+        ":17:22: signers[0].requests.requiredUsages[0]: \"client auth\" is not among the usages",
+    ),
+    (
+        "RSA2048]",
+        "DSA]",
+        ":18:27: signers[0].requests.keyTypes[1]: \"DSA\" is not one of RSA2048, RSA3072, RSA4096, ECDSAP256, ECDSAP384, ECDSAP521, ED25519",
+    ),
+    (
+        "[ECDSAP256, RSA2048]",
+        "[]",
+        ":18:15: signers[0].requests.keyTypes: is empty: no key would be allowed",
+    ),
+    ("approval:\n", "approval: auto\n", ""),
+    (
+        "        users: [\"system:serviceaccount:web:frontend\"]\n        groups: [\"system:serviceaccounts:web\"]\n",
+        "        users: []\n",
+        ":24:9: signers[0].requests.approval.automatic: names neither users nor groups",
+    ),
+    (
+        "system:serviceaccount:web:frontend",
+        "system:serviceaccount:web:*",
+        ":24:17: signers[0].requests.approval.automatic.users[0]: \"system:serviceaccount:web:*\": patterns are not for requesters",
+    ),
+    (
+        "name: example.com/pods",
+        "name: example.com/server-tls",
+        ":29:9: signers[1].name: \"example.com/server-tls\" is the name of another signer",
+    ),
+    (
+        "name: example.com/pods",
+        "name: kubernetes.io/kubelet-serving",
+        ":29:9: signers[1].name: \"kubernetes.io/kubelet-serving\": names under kubernetes.io are Kubernetes' own",
+    ),
+    (
+        "name: example.com/pods",
+        "name: x.kubernetes.io/y",
+        ":29:9: signers[1].name: \"x.kubernetes.io/y\": names under kubernetes.io are Kubernetes' own",
+    ),
+    (
+        "name: example.com/pods",
+        "name: pods",
+        ":29:9: signers[1].name: Invalid value: \"pods\": must be a fully qualified domain and path of the form 'example.com/signer-name'",
+    ),
+    ("- name: example.com/pods\n  ca:", "- ca:", ":29:3: signers[1].name: is missing"),
+    (
+        "    made:\n",
+        "    files: {certificate: a, key: b}\n    made:\n",
+        ":31:5: signers[1].ca: has both files and made, of which one is needed",
+    ),
+    ("      key: /secrets/tls.key\n", "", ":7:7: signers[0].ca.files.key: is missing"),
+    ("tls.crt", "\"\"", ":7:20: signers[0].ca.files.certificate: is empty"),
+    (
+        "key: ED25519",
+        "key: ECDSAP521",
+        ":33:12: signers[1].ca.made.key: \"ECDSAP521\" is not one of ECDSAP256, ECDSAP384, RSA3072, RSA4096, ED25519",
+    ),
+    (
+        "lifetime: 48h",
+        "lifetime: 1h",
+        ":35:17: signers[1].ca.made.lifetime: \"1h\" is too short, must be at least 24h",
+    ),
+    ("name: roots", "name: Roots", ""),
+    (
+        "purpose: server-tls",
+        "app.kubernetes.io/managed-by: me",
+        ":28:44: signers[0].publish.labels.app.kubernetes.io/managed-by: is our own label",
+    ),
+    ("purpose: server-tls", "purpose: a b", ""),
+    (
+        "trustDomain: example.com",
+        "trustDomain: Example.com",
+        ":37:18: signers[1].pods.trustDomain: \"Example.com\" is not a trust domain: lower-case letters, digits, '.', '-' and '_'",
+    ),
+    (
+        "serviceNames: true",
+        "serviceNames: false",
+        ":39:20: signers[1].pods.clusterDomain: is of no use without serviceNames: true",
+    ),
+    ("namespaces: [web]", "namespaces: [Web]", ""),
+    (
+        "[db/backup]",
+        "[backup]",
+        ":41:23: signers[1].pods.serviceAccounts[0]: \"backup\" is not a service account such as namespace/name",
+    ),
+    (
+        "keyTypes: [ED25519]",
+        "keyTypes: [RSA2048]",
+        ":43:16: signers[1].pods.keyTypes[0]: \"RSA2048\" is not one of RSA3072, RSA4096, ECDSAP256, ECDSAP384, ECDSAP521, ED25519",
+    ),
+    (
+        "longest: 2h",
+        "longest: 59m",
+        ":44:14: signers[1].pods.longest: \"59m\" is too short, must be at least 1h",
+    ),
+    (
+        "refreshAfter: 0.5",
+        "refreshAfter: 1",
+        ":45:19: signers[1].pods.refreshAfter: 1 is not a number between 0 and 1 such as 0.66",
+    ),
+    ("refreshAfter: 0.5", "refreshAfter: NaN", ""),
+    ("chain: false", "chain: false\n    chain: true", ""),
+    ("chain: false", "chain: [", ""),
+];
+
+#[test]
+fn what_is_wrong_is_told_with_its_place() {
+    let mut wrong = Vec::new();
+    for (old, new, wanted) in BAD {
+        assert!(WHOLE.contains(old), "{old}");
+        let error = parse(&WHOLE.replacen(old, new, 1)).expect_err(new);
+        let place = error.strip_prefix("/etc/windlass/signers.yaml").expect(&error);
+        let line = place.split(':').nth(1).and_then(|line| line.parse::<u32>().ok());
+        if line.is_none() || !place.starts_with(wanted) {
+            wrong.push(error);
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn signers_that_could_do_nothing_or_harm_are_refused() {
+    let table = [
+        ("{name: a.b/c, ca: {made: {directory: d}}}", "has neither requests nor pods"),
+        ("{name: a.b/c, ca: {}, pods: {}}", "needs one of files and made"),
+        ("{name: a.b/c, ca: {made: {directory: d}}, pods:}", "has no value"),
+        (
+            "{name: a.b/c, ca: {made: {directory: d}}, pods: {}}, \
+             {name: a.b/d, ca: {made: {directory: d}}, pods: {}}",
+            "signers[1].ca.made: another signer's CA is kept in the same directory",
+        ),
+    ];
+    for (signer, words) in table {
+        let text = format!("{{apiVersion: windlass.dev/v1, kind: Signers, signers: [{signer}]}}");
+        let error = parse(&text).expect_err(signer);
+        assert!(error.contains(words), "{error}");
+    }
+    for text in ["", "[]", "x", "a: b: c", "--- {}\n--- {}\n"] {
+        assert!(parse(text).is_err(), "{text}");
+    }
+    let missing = Signers::load(Path::new("/nowhere/signers.yaml")).unwrap_err().to_string();
+    assert!(missing.starts_with("/nowhere/signers.yaml: cannot read it: "), "{missing}");
+}

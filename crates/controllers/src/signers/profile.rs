@@ -1,0 +1,133 @@
+//! Whether a signer of the user's own signs what a request asks for: no I/O, no clock.
+
+use std::fmt;
+
+use windlass_pki::{CertificateRequest, KeyAlgorithm, NameAttribute, SubjectKey, Usages};
+
+use super::config::{Pattern, RequestProfile};
+
+/// Something in a request that the profile does not allow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Offence {
+    /// A name or a usage.
+    Value {
+        /// What it is.
+        what: &'static str,
+        /// As it was asked for.
+        value: String,
+    },
+    /// A part of the subject that is neither the common name nor an organization: its type, and its
+    /// value if that is text.
+    Attribute(String, Option<String>),
+    /// A usage that has to be asked for, and is not.
+    MissingUsage(String),
+    /// A kind of key.
+    Key(String),
+}
+
+impl fmt::Display for Offence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Offence::Value { what, value } => {
+                write!(f, "{what} {value:?} is not allowed by the signer's profile")
+            }
+            Offence::Attribute(oid, value) => {
+                write!(f, "subject attribute {oid} ")?;
+                if let Some(value) = value {
+                    write!(f, "({value:?}) ")?;
+                }
+                f.write_str("is not allowed by the signer's profile")
+            }
+            Offence::MissingUsage(name) => {
+                write!(f, "usage {name:?} is required by the signer's profile")
+            }
+            Offence::Key(kind) => {
+                write!(f, "a key of type {kind} is not allowed by the signer's profile")
+            }
+        }
+    }
+}
+
+/// Whether the profile allows all that a request asks for; the first that it does not if not.
+pub fn check(
+    profile: &RequestProfile,
+    request: &CertificateRequest,
+    usages: &[String],
+) -> Result<(), Offence> {
+    for attribute in request.subject().attributes() {
+        check_attribute(profile, attribute)?;
+    }
+    let names = request.alt_names();
+    for (what, names, patterns) in [
+        ("DNS name", &names.dns_names, &profile.dns_names),
+        ("e-mail address", &names.email_addresses, &profile.email_addresses),
+        ("URI", &names.uris, &profile.uris),
+    ] {
+        for name in names {
+            check_name(what, name, patterns)?;
+        }
+    }
+    for address in &names.ip_addresses {
+        if !profile.ip_addresses.iter().any(|block| block.has(*address)) {
+            return Err(Offence::Value { what: "IP address", value: address.to_string() });
+        }
+    }
+    check_usages(profile, usages)?;
+    if !profile.allows_key(request.public_key()) {
+        return Err(Offence::Key(kind(request.public_key())));
+    }
+    Ok(())
+}
+
+const COMMON_NAME: &str = "2.5.4.3";
+const ORGANIZATION: &str = "2.5.4.10";
+
+/// All of them count, also those that another reader would pass over.
+fn check_attribute(profile: &RequestProfile, attribute: &NameAttribute) -> Result<(), Offence> {
+    let oid = attribute.oid();
+    match (oid.as_str(), attribute.value()) {
+        (COMMON_NAME, Some(name)) => check_name("common name", name, &profile.common_names),
+        (ORGANIZATION, Some(name)) => check_name("organization", name, &profile.organizations),
+        (_, value) => Err(Offence::Attribute(oid, value.map(str::to_owned))),
+    }
+}
+
+fn check_name(what: &'static str, name: &str, patterns: &[Pattern]) -> Result<(), Offence> {
+    if patterns.iter().any(|pattern| pattern.matches(name)) {
+        return Ok(());
+    }
+    Err(Offence::Value { what, value: name.to_owned() })
+}
+
+fn check_usages(profile: &RequestProfile, usages: &[String]) -> Result<(), Offence> {
+    let mut asked = Usages::default();
+    for name in usages {
+        let usage = Usages::from_names(&[name]).ok().filter(|usage| has(&profile.usages, usage));
+        let Some(usage) = usage else {
+            return Err(Offence::Value { what: "usage", value: name.clone() });
+        };
+        asked.key = asked.key.with(usage.key);
+        asked.extended.extend(usage.extended);
+    }
+    for name in &profile.required_usages {
+        if !Usages::from_names(&[name]).is_ok_and(|usage| has(&asked, &usage)) {
+            return Err(Offence::MissingUsage(name.clone()));
+        }
+    }
+    Ok(())
+}
+
+fn has(all: &Usages, some: &Usages) -> bool {
+    all.key.contains(some.key) && all.extended.is_superset(&some.extended)
+}
+
+fn kind(key: &SubjectKey) -> String {
+    match key.algorithm() {
+        KeyAlgorithm::Rsa { modulus_bits } => format!("RSA{modulus_bits}"),
+        KeyAlgorithm::Ecdsa(curve) => format!("ECDSA{curve:?}"),
+        KeyAlgorithm::Ed25519 => "ED25519".to_owned(),
+        KeyAlgorithm::X25519 => "X25519".to_owned(),
+        KeyAlgorithm::Dsa => "DSA".to_owned(),
+        KeyAlgorithm::Unknown => "unknown".to_owned(),
+    }
+}

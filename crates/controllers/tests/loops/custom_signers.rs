@@ -1,0 +1,442 @@
+//! Signers of the user's own: what they sign, approve and publish.
+
+mod asking;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::json;
+use time::OffsetDateTime;
+use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, KeyUsage, anchor_from_trusted_cert};
+use windlass_controllers::{Clock, Options, signers};
+use windlass_pki::{
+    Authority, Certificate, CertificateDer, PrivateKey, Serial, Subject, SystemRandom, Validity,
+    pem,
+};
+
+use crate::certificates::{approve, condition, is_settled};
+use crate::fixture::{World, until};
+use asking::Asked;
+
+type Request = CertificateSigningRequest;
+type Bundle = ClusterTrustBundle;
+
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// A server whose controllers have signers of the user's own, and a clock that stands until it is
+/// set.
+struct Site {
+    world: World,
+    now: Arc<Mutex<OffsetDateTime>>,
+    files: tempfile::TempDir,
+}
+
+impl Site {
+    /// Starts with these signers in the file.
+    async fn start(signers: &str) -> Site {
+        let files = tempfile::tempdir().unwrap();
+        Site::start_in(files, signers).await
+    }
+
+    async fn start_in(files: tempfile::TempDir, signers: &str) -> Site {
+        let now = Arc::new(Mutex::new(OffsetDateTime::now_utc()));
+        let clock: Clock = Arc::new({
+            let now = now.clone();
+            move || *now.lock().unwrap()
+        });
+        let file = files.path().join("signers.yaml");
+        let text = format!("apiVersion: windlass.dev/v1\nkind: Signers\nsigners:\n{signers}");
+        std::fs::write(&file, text).unwrap();
+        let custom = signers::open(&file, &clock).unwrap();
+        let mut world = World::without_controllers().await;
+        world.run_controllers_with(Options {
+            custom,
+            ca_overlap: HOUR,
+            // Others would remove what is days old by this clock.
+            controllers: "custom-signer-controller".parse().unwrap(),
+            ..Options::new(clock)
+        });
+        Site { world, now, files }
+    }
+
+    fn requests(&self) -> Api<Request> {
+        Api::all(self.world.client.clone())
+    }
+
+    /// Requests as somebody else makes them, who may do everything.
+    fn requests_of(&self, user: &str, group: &str) -> Api<Request> {
+        Api::all(self.world.client_of(user, &[group, "system:masters"]))
+    }
+
+    fn bundles(&self) -> Api<Bundle> {
+        Api::all(self.world.client.clone())
+    }
+
+    async fn settled(&self, name: &str) -> Request {
+        until(&self.requests(), name, "be answered", is_settled).await.unwrap()
+    }
+
+    /// Waits until a bundle has these certificates, in this order.
+    async fn published(&self, name: &str, certificates: &[&Certificate]) -> Bundle {
+        let wanted: String = certificates.iter().map(|each| each.to_pem()).collect();
+        let good = |found: Option<&Bundle>| found.is_some_and(|b| b.spec.trust_bundle == wanted);
+        until(&self.bundles(), name, "have its anchors", good).await.unwrap()
+    }
+
+    async fn events(&self, reason: &str) -> Vec<Event> {
+        let events = self.world.all::<Event>("default");
+        let all = events.list(&ListParams::default()).await.unwrap().items;
+        all.into_iter().filter(|event| event.reason.as_deref() == Some(reason)).collect()
+    }
+}
+
+fn serial() -> Serial {
+    Serial::random(&SystemRandom::new()).unwrap()
+}
+
+fn authority(name: &str, days: i64) -> Authority {
+    let now = OffsetDateTime::now_utc();
+    let validity = Validity::new(now - DAY, now + time::Duration::days(days)).unwrap();
+    let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
+    Authority::self_signed(&subject, validity, key, serial()).unwrap()
+}
+
+/// Writes a CA and those that vouch for it.
+fn put(folder: &Path, authority: &Authority, issuers: &[&Certificate]) {
+    let chain: String = std::iter::once(authority.certificate())
+        .chain(issuers.iter().copied())
+        .map(Certificate::to_pem)
+        .collect();
+    std::fs::write(folder.join("tls.crt"), chain).unwrap();
+    std::fs::write(folder.join("tls.key"), authority.key().to_pem().unwrap().as_bytes()).unwrap();
+}
+
+/// A signer with files as its CA.
+const WEB: &str = r#"
+- name: example.com/web
+  ca: {files: {certificate: tls.crt, key: tls.key}}
+  requests:
+    commonNames: ["*.example.com"]
+    organizations: [web]
+    dnsNames: ["*.example.com"]
+    ipAddresses: [10.0.0.0/8]
+    emailAddresses: ["*@example.com"]
+    uris: ["spiffe://example.com/*"]
+    usages: [digital signature, server auth]
+    requiredUsages: [server auth]
+    longest: 48h
+    lifetime: 24h
+    approval:
+      automatic: {users: [alice], groups: [web]}
+  publish:
+    labels: {purpose: web}
+"#;
+
+const GOOD: Asked<'static> = Asked {
+    signer: "example.com/web",
+    subject: "CN=a.example.com,O=web",
+    names: &[
+        "DNS:b.example.com",
+        "IP:10.1.2.3",
+        "EMAIL:me@example.com",
+        "URI:spiffe://example.com/ns/a",
+    ],
+    usages: &["digital signature", "server auth"],
+    seconds: None,
+};
+
+/// The certificates of an answer, if a verifier who knows these anchors takes them.
+fn verified(request: &Request, anchors: &str, now: OffsetDateTime) -> Vec<CertificateDer<'static>> {
+    let status = request.status.as_ref().unwrap();
+    let text = status.certificate.as_ref().map(|text| text.0.clone());
+    let chain = pem::certificates(&text.unwrap_or_else(|| panic!("{status:?}"))).unwrap();
+    let (leaf, intermediates) = chain.split_first().unwrap();
+    let anchors = pem::certificates(anchors.as_bytes()).unwrap();
+    let anchors: Vec<_> =
+        anchors.iter().map(|anchor| anchor_from_trusted_cert(anchor).unwrap()).collect();
+    let seconds = Duration::from_secs(now.unix_timestamp().try_into().unwrap());
+    let now = rustls_pki_types::UnixTime::since_unix_epoch(seconds);
+    EndEntityCert::try_from(leaf)
+        .unwrap()
+        .verify_for_usage(
+            ALL_VERIFICATION_ALGS,
+            &anchors,
+            intermediates,
+            now,
+            KeyUsage::server_auth(),
+            None,
+            None,
+        )
+        .unwrap();
+    chain
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_kind_of_ca_issues_what_verifies() {
+    let kinds = ["ECDSAP256", "ECDSAP384", "RSA3072", "RSA4096", "ED25519"];
+    let signers: String = kinds
+        .iter()
+        .map(|kind| {
+            let name = kind.to_lowercase();
+            format!(
+                "- name: example.com/{name}\n  \
+                   ca: {{made: {{directory: {name}, key: {kind}}}}}\n  \
+                   requests: {{commonNames: ['*'], usages: [server auth], longest: 1h, \
+                   approval: {{automatic: {{groups: [web]}}}}}}\n  \
+                   publish: {{}}\n"
+            )
+        })
+        .collect();
+    let site = Site::start(&signers).await;
+    let (api, now) = (site.requests_of("bob", "web"), *site.now.lock().unwrap());
+    for kind in kinds.map(str::to_lowercase) {
+        let signer = format!("example.com/{kind}");
+        let asked = Asked {
+            signer: &signer,
+            subject: "CN=x",
+            names: &[],
+            usages: &["server auth"],
+            seconds: None,
+        };
+        asked.ask(&api, &kind).await;
+        let made = std::fs::read(site.files.path().join(&kind).join("ca.crt")).unwrap();
+        let made = Certificate::from_pem(&made).unwrap();
+        assert_eq!(made.common_name(), Some(signer.as_str()));
+        let bundle = site.published(&format!("example.com:{kind}:anchors"), &[&made]).await;
+        let request = site.settled(&kind).await;
+        let chain = verified(&request, &bundle.spec.trust_bundle, now);
+        assert_eq!(chain.len(), 1, "nobody needs what vouches for itself");
+        let approved = condition(&request, "Approved").unwrap();
+        assert_eq!(approved.reason.as_deref(), Some("AutoApproved"));
+    }
+    site.world.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chain_is_sent_along_up_to_who_vouches_for_all() {
+    let files = tempfile::tempdir().unwrap();
+    let (root, now) = (authority("root", 99), OffsetDateTime::now_utc());
+    let below = |above: &Authority, name: &str| {
+        let validity = Validity::lasting(now, time::Duration::days(9)).unwrap();
+        let subject = Subject::new(name, &[]).unwrap();
+        above.intermediate(&subject, validity, PrivateKey::generate().unwrap(), serial()).unwrap()
+    };
+    let middle = below(&root, "middle");
+    let ca = below(&middle, "ca");
+    put(files.path(), &ca, &[middle.certificate(), root.certificate()]);
+    let quiet = WEB
+        .replace("example.com/web", "example.com/quiet")
+        .replace("    longest", "    chain: false\n    longest");
+    let site = Site::start_in(files, &format!("{WEB}{quiet}")).await;
+    let api = site.requests_of("alice", "x");
+    GOOD.ask(&api, "web").await;
+    Asked { signer: "example.com/quiet", ..GOOD }.ask(&api, "quiet").await;
+    let bundle = site.published("example.com:web:anchors", &[root.certificate()]).await;
+    let chain = verified(&site.settled("web").await, &bundle.spec.trust_bundle, now);
+    let wanted = [ca.certificate().der(), middle.certificate().der()];
+    assert!(chain.iter().skip(1).eq(wanted), "{} certificates", chain.len());
+    let leaf = Certificate::from_der(chain.first().unwrap()).unwrap();
+    let lasts = leaf.validity().not_after() - leaf.validity().not_before();
+    assert_eq!(lasts, time::Duration::DAY, "what is said for those who do not say");
+    let quiet = site.settled("quiet").await.status.unwrap().certificate.unwrap().0;
+    assert_eq!(pem::certificates(&quiet).unwrap().len(), 1);
+    site.world.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_profile_does_not_allow_is_refused_by_name() {
+    let files = tempfile::tempdir().unwrap();
+    put(files.path(), &authority("ca", 9), &[]);
+    let site = Site::start_in(files, WEB).await;
+    let api = site.requests();
+    let table: [(&str, Asked<'_>, &str); 9] = [
+        ("cn", Asked { subject: "CN=example.com", ..GOOD }, "common name \"example.com\" is not"),
+        ("o", Asked { subject: "O=admins,O=web", ..GOOD }, "organization \"admins\" is not"),
+        ("ou", Asked { subject: "OU=x,CN=a.example.com", ..GOOD }, "attribute 2.5.4.11 (\"x\")"),
+        ("dns", Asked { names: &["DNS:a.b.example.com"], ..GOOD }, "DNS name \"a.b.example.com\""),
+        ("ip", Asked { names: &["IP:11.0.0.1"], ..GOOD }, "IP address \"11.0.0.1\" is not"),
+        ("mail", Asked { names: &["EMAIL:a@b.c"], ..GOOD }, "e-mail address \"a@b.c\" is not"),
+        ("uri", Asked { names: &["URI:spiffe://b.c/d"], ..GOOD }, "URI \"spiffe://b.c/d\" is not"),
+        ("usage", Asked { usages: &["client auth"], ..GOOD }, "usage \"client auth\" is not"),
+        (
+            "lacks",
+            Asked { usages: &["digital signature"], ..GOOD },
+            "usage \"server auth\" is required",
+        ),
+    ];
+    for (name, asked, said) in table {
+        asked.ask(&api, name).await;
+        approve(&api, name).await;
+        let request = site.settled(name).await;
+        let failed = condition(&request, "Failed").unwrap();
+        assert_eq!(failed.reason.as_deref(), Some("SignerValidationFailure"));
+        let message = failed.message.as_deref().unwrap();
+        assert!(message.contains(said), "{name}: {message}");
+    }
+    // Who asks for too long gets what is allowed.
+    Asked { seconds: Some(99 * 3600), ..GOOD }.ask(&api, "long").await;
+    approve(&api, "long").await;
+    let text = site.settled("long").await.status.unwrap().certificate.unwrap().0;
+    let issued = Certificate::from_pem(&text).unwrap().validity();
+    assert_eq!(issued.not_after() - issued.not_before(), time::Duration::days(2));
+    let mut metrics = String::new();
+    windlass_controllers::metrics(&mut metrics);
+    let count =
+        |line: &&str| line.starts_with("windlass_signer_failed_total{signer=\"example.com/web\"}");
+    let failed = metrics.lines().find(count).unwrap().rsplit_once(' ').unwrap().1;
+    assert!(failed.parse::<u32>().unwrap() >= 9, "{failed}");
+    site.world.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_known_requesters_are_approved_and_only_for_what_is_signed() {
+    let files = tempfile::tempdir().unwrap();
+    put(files.path(), &authority("ca", 9), &[]);
+    let site = Site::start_in(files, WEB).await;
+    GOOD.ask(&site.requests_of("mallory", "webs"), "stranger").await;
+    let alice = site.requests_of("alice", "x");
+    Asked { names: &["DNS:evil.org"], ..GOOD }.ask(&alice, "too-much").await;
+    let told = |request: Option<&Request>| {
+        request.is_some_and(|r| condition(r, "windlass.dev/ApprovalDelayed").is_some())
+    };
+    let request = until(&alice, "too-much", "be told of", told).await.unwrap();
+    let told = condition(&request, "windlass.dev/ApprovalDelayed").unwrap();
+    assert_eq!(told.reason.as_deref(), Some("ProfileMismatch"));
+    assert!(told.message.as_ref().unwrap().contains("DNS name \"evil.org\""));
+    assert!(condition(&request, "Approved").is_none());
+    GOOD.ask(&site.requests_of("bob", "web"), "of-group").await;
+    GOOD.ask(&alice, "of-user").await;
+    for name in ["of-group", "of-user"] {
+        let request = site.settled(name).await;
+        let approved = condition(&request, "Approved").unwrap();
+        assert_eq!(approved.reason.as_deref(), Some("AutoApproved"), "{name}");
+        assert!(request.status.unwrap().certificate.is_some(), "{name}");
+    }
+    // It came first, and was looked at long ago.
+    let stranger = alice.get("stranger").await.unwrap();
+    assert_eq!(stranger.status.and_then(|status| status.conditions), None);
+    // The event is written after the condition, by the same task.
+    let waiting = async {
+        while site.events("ProfileMismatch").await.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), waiting).await.unwrap();
+    site.world.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_ca_signs_what_waits_and_a_bad_one_nothing() {
+    let files = tempfile::tempdir().unwrap();
+    put(files.path(), &authority("old", 1), &[]);
+    let site = Site::start_in(files, WEB).await;
+    *site.now.lock().unwrap() += 2 * DAY;
+    let api = site.requests_of("alice", "x");
+    GOOD.ask(&api, "waits").await;
+    let delayed = |request: Option<&Request>| {
+        request.is_some_and(|r| condition(r, "windlass.dev/SigningDelayed").is_some())
+    };
+    let request = until(&api, "waits", "be put off", delayed).await.unwrap();
+    let told = condition(&request, "windlass.dev/SigningDelayed").unwrap();
+    assert_eq!(told.reason.as_deref(), Some("SignerExpired"));
+    // A key that does not belong to the certificate, and then one that does.
+    let new = authority("new", 99);
+    put(site.files.path(), &new, &[]);
+    let other = PrivateKey::generate().unwrap();
+    std::fs::write(site.files.path().join("tls.key"), other.to_pem().unwrap().as_bytes()).unwrap();
+    put(site.files.path(), &new, &[]);
+    let request = site.settled("waits").await;
+    let now = *site.now.lock().unwrap();
+    verified(&request, &new.certificate().to_pem(), now);
+    assert!(condition(&request, "windlass.dev/SigningDelayed").is_none());
+    site.world.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_anchors_stay_beside_the_new_one_until_the_time_is_over() {
+    let files = tempfile::tempdir().unwrap();
+    let (old, new) = (authority("old", 9), authority("new", 9));
+    put(files.path(), &old, &[]);
+    let site = Site::start_in(files, WEB).await;
+    let (name, bundles) = ("example.com:web:anchors", site.bundles());
+    let bundle = site.published(name, &[old.certificate()]).await;
+    assert_eq!(bundle.spec.signer_name.as_deref(), Some("example.com/web"));
+    let labels = [("app.kubernetes.io/managed-by", "windlass"), ("purpose", "web")];
+    for (key, value) in labels {
+        assert_eq!(bundle.labels().get(key).map(String::as_str), Some(value));
+    }
+    let patch = |patch| async {
+        bundles.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
+    };
+    put(site.files.path(), &new, &[]);
+    let both = site.published(name, &[new.certificate(), old.certificate()]).await;
+    assert!(both.annotations().contains_key("windlass.dev/retired-at"));
+    *site.now.lock().unwrap() += HOUR - Duration::from_secs(1);
+    // A look at it, which a label that comes back shows to be over.
+    patch(json!({"metadata": {"labels": {"purpose": null}}})).await;
+    let labelled = |b: Option<&Bundle>| b.is_some_and(|b| b.labels().contains_key("purpose"));
+    let bundle = until(&bundles, name, "be looked at", labelled).await.unwrap();
+    assert_eq!(bundle.spec.trust_bundle, both.spec.trust_bundle);
+    *site.now.lock().unwrap() += Duration::from_secs(1);
+    patch(json!({"metadata": {"labels": {"theirs": "too"}}})).await;
+    let bundle = site.published(name, &[new.certificate()]).await;
+    assert!(!bundle.annotations().contains_key("windlass.dev/retired-at"));
+    site.world.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bundle_is_kept_as_it_should_be_and_left_if_it_is_somebody_elses() {
+    let files = tempfile::tempdir().unwrap();
+    let ca = authority("ca", 9);
+    put(files.path(), &ca, &[]);
+    let other = WEB.replace("example.com/web", "example.com/mine");
+    let site = Site::start_in(files, &other).await;
+    let (name, bundles) = ("example.com:mine:anchors", site.bundles());
+    site.published(name, &[ca.certificate()]).await;
+    // What others change of it is put right, but for their own labels.
+    let evil = authority("evil", 9).certificate().to_pem();
+    let patch: serde_json::Value = json!({
+        "metadata": {"labels": {"theirs": "too", "purpose": "another"}},
+        "spec": {"trustBundle": evil},
+    });
+    bundles.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    let bundle = site.published(name, &[ca.certificate()]).await;
+    assert_eq!(bundle.labels().get("purpose").map(String::as_str), Some("web"));
+    assert_eq!(bundle.labels().get("theirs").map(String::as_str), Some("too"));
+    // As if somebody else had made it: the label by which it is known as ours is gone.
+    let theirs = authority("theirs", 9).certificate().to_pem();
+    let patch: serde_json::Value = json!({
+        "metadata": {"labels": {"app.kubernetes.io/managed-by": "me"}},
+        "spec": {"trustBundle": theirs},
+    });
+    let foreign = bundles.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    let waiting = async {
+        while site.events("ForeignTrustBundle").await.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), waiting).await.unwrap();
+    let event = site.events("ForeignTrustBundle").await.remove(0);
+    assert_eq!(event.regarding.unwrap().name.as_deref(), Some(name));
+    let gauge = |value| {
+        let mut metrics = String::new();
+        windlass_controllers::metrics(&mut metrics);
+        let line = format!("windlass_signer_bundle_foreign{{signer=\"example.com/mine\"}} {value}");
+        metrics.lines().any(|l| l == line)
+    };
+    assert!(gauge(1));
+    let found = bundles.get(name).await.unwrap();
+    assert_eq!(found.resource_version(), foreign.resource_version());
+    // When it is gone, ours takes its place.
+    let _ = bundles.delete(name, &DeleteParams::default()).await.unwrap();
+    site.published(name, &[ca.certificate()]).await;
+    assert!(gauge(0));
+    site.world.shut_down().await;
+}
