@@ -1,0 +1,173 @@
+//! What a server has for signers: requests, pods' requests and trust bundles.
+
+use std::path::Path;
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::api::{Api, DynamicObject, ListParams};
+use kube::core::ApiResource;
+use kube::{Client, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use windlass_controllers::signers::config::MANAGED_BY;
+use windlass_pki::parse_certificate_blocks;
+
+use super::asked::Asked;
+use super::authority::Facts;
+use crate::commands::connect;
+
+const GROUP: &str = "certificates.k8s.io";
+/// The best first.
+const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
+/// Objects to get at a time.
+const PAGE: u32 = 500;
+
+/// What a server has.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// What was asked of signers, by pods too.
+    pub asked: Vec<Asked>,
+    /// Anchors that are published for a signer.
+    pub bundles: Vec<Bundle>,
+    /// Whether bundles could be looked at.
+    pub knows_bundles: bool,
+    /// What could not be looked at, and why.
+    pub left_out: Vec<String>,
+}
+
+/// A trust bundle of a signer.
+#[derive(Debug, Clone)]
+pub struct Bundle {
+    pub name: String,
+    pub signer: String,
+    /// Whether Windlass made it.
+    pub ours: bool,
+    /// Its certificates.
+    pub anchors: Vec<Vec<u8>>,
+    /// What they say.
+    pub facts: Vec<Facts>,
+}
+
+/// Why there is nothing to be seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trouble {
+    /// There is no kubeconfig that would name a server.
+    NoServer(String),
+    /// There is one, and the server is of no help.
+    Unreachable(String),
+}
+
+/// Looks at a server.
+pub async fn look(kubeconfig: Option<&Path>) -> Result<Seen, Trouble> {
+    let unnamed = |error: anyhow::Error| match kubeconfig {
+        None => Trouble::NoServer(error.to_string()),
+        Some(_) => Trouble::Unreachable(error.to_string()),
+    };
+    let client = connect::client(kubeconfig).await.map_err(unnamed)?;
+    let mut seen = Seen::default();
+    let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
+    match all(&requests).await? {
+        Listed::All(requests) => seen.asked.extend(requests.iter().map(Asked::of_request)),
+        listed => seen.leave_out("CertificateSigningRequests", listed),
+    }
+    match newest(&client, "PodCertificateRequest", "podcertificaterequests").await? {
+        Listed::All(requests) => seen.asked.extend(requests.iter().map(Asked::of_pod)),
+        listed => seen.leave_out("PodCertificateRequests", listed),
+    }
+    match newest(&client, "ClusterTrustBundle", "clustertrustbundles").await? {
+        Listed::All(bundles) => {
+            seen.knows_bundles = true;
+            seen.bundles.extend(bundles.iter().filter_map(Bundle::of));
+        }
+        listed => seen.leave_out("ClusterTrustBundles", listed),
+    }
+    seen.bundles.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(seen)
+}
+
+/// Objects of a kind.
+enum Listed<T> {
+    All(Vec<T>),
+    /// The server does not know the kind.
+    Absent,
+    /// The server does not show them, and why.
+    Refused(String),
+}
+
+impl Seen {
+    fn leave_out<T>(&mut self, what: &str, listed: Listed<T>) {
+        self.left_out.extend(match listed {
+            Listed::All(_) => None,
+            Listed::Absent => Some(format!("the server has no {what}; they are left out")),
+            Listed::Refused(why) => Some(format!("{what} are left out: {why}")),
+        });
+    }
+}
+
+impl Bundle {
+    fn of(bundle: &DynamicObject) -> Option<Self> {
+        let spec = &bundle.data["spec"];
+        let signer = spec["signerName"].as_str().filter(|signer| !signer.is_empty())?;
+        let text = spec["trustBundle"].as_str().unwrap_or_default();
+        // What cannot be read holds nobody's anchors.
+        let certificates = parse_certificate_blocks(text.as_bytes()).unwrap_or_default();
+        let (label, value) = MANAGED_BY;
+        Some(Self {
+            name: bundle.name_any(),
+            signer: signer.to_owned(),
+            ours: bundle.labels().get(label).is_some_and(|found| found == value),
+            anchors: certificates.iter().map(|each| each.der().to_vec()).collect(),
+            facts: certificates.iter().map(Facts::of).collect(),
+        })
+    }
+}
+
+/// All objects of a kind, in the best version that the server has.
+async fn newest(
+    client: &Client,
+    kind: &str,
+    plural: &str,
+) -> Result<Listed<DynamicObject>, Trouble> {
+    for version in VERSIONS {
+        let resource = ApiResource {
+            group: GROUP.into(),
+            version: version.into(),
+            api_version: format!("{GROUP}/{version}"),
+            kind: kind.into(),
+            plural: plural.into(),
+        };
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        match all(&api).await? {
+            Listed::Absent => {}
+            listed => return Ok(listed),
+        }
+    }
+    Ok(Listed::Absent)
+}
+
+async fn all<K>(api: &Api<K>) -> Result<Listed<K>, Trouble>
+where
+    K: Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let mut wanted = ListParams::default().limit(PAGE);
+    let mut found = Vec::new();
+    loop {
+        let answer = connect::answer(api.list(&wanted)).await;
+        let answer = answer.map_err(|error| Trouble::Unreachable(error.to_string()))?;
+        let page = match answer {
+            Ok(page) => page,
+            Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Listed::Absent),
+            Err(error @ kube::Error::Api(_)) if is_refusal(&error) => {
+                return Ok(Listed::Refused(connect::explain(error).to_string()));
+            }
+            Err(error) => return Err(Trouble::Unreachable(connect::explain(error).to_string())),
+        };
+        found.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => wanted = wanted.continue_token(&token),
+            None => return Ok(Listed::All(found)),
+        }
+    }
+}
+
+fn is_refusal(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403)
+}
