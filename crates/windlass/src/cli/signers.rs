@@ -21,8 +21,8 @@ Examples:
   Everything, with the server that kubectl uses:
     windlass signer check
 
-  A file before it is used, and nothing else:
-    KUBECONFIG=/dev/null windlass signer check --signers signers.yaml";
+  A file before it is used, and no server:
+    windlass signer check --files-only --signers signers.yaml";
 
 /// What can be asked about signers.
 #[derive(Debug, Subcommand)]
@@ -69,6 +69,9 @@ pub struct SignerListArgs {
 pub struct SignerCheckArgs {
     #[command(flatten)]
     pub places: SignersOfArgs,
+    /// Look at no server.
+    #[arg(long, conflicts_with = "kubeconfig")]
+    pub files_only: bool,
     #[command(flatten)]
     pub output: OutputArgs,
     #[command(flatten)]

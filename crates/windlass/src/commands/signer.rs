@@ -44,6 +44,7 @@ async fn list(arguments: SignerListArgs) -> Result<()> {
             let left_out = seen.left_out.clone();
             (Some(seen), left_out)
         }
+        Err(Trouble::NotAsked) => (None, Vec::new()),
         Err(Trouble::NoServer(why)) => (None, vec![format!("no server was looked at: {why}")]),
         Err(Trouble::Unreachable(why)) => bail!(why),
     };
@@ -66,9 +67,12 @@ fn check(arguments: SignerCheckArgs) -> Result<()> {
         }
         Err(error) => Some(error.to_string()),
     };
-    let server = connect::block_on(async {
-        Ok(server::look(arguments.server.kubeconfig.as_deref()).await)
-    })?;
+    let server = match arguments.files_only {
+        true => Err(Trouble::NotAsked),
+        false => connect::block_on(async {
+            Ok(server::look(arguments.server.kubeconfig.as_deref()).await)
+        })?,
+    };
     let facts = Facts { bad_file, known, server };
     let found = findings::findings(&facts, OffsetDateTime::now_utc());
     let count = |severity| found.iter().filter(|each| each.severity == severity).count();
@@ -92,13 +96,13 @@ fn report(facts: &Facts, found: &[Finding], places: &Places) -> String {
     let file = places.signers.as_ref().map(|file| file.display().to_string());
     let file = file.unwrap_or_else(|| "no signers.yaml".into());
     let asked = match &facts.server {
-        Ok(seen) => format!("{} requests and {} bundles", seen.asked.len(), seen.bundles.len()),
+        Ok(seen) => format!("requests: {}, bundles: {}", seen.asked.len(), seen.bundles.len()),
         Err(_) => "no server".into(),
     };
     let signers = facts.known.len();
     let well = found.iter().all(|finding| finding.severity == Severity::Note);
     let verdict = if well { "nothing is wrong: " } else { "" };
-    text.push_str(&format!("{verdict}looked at {signers} signers, {file}, {asked}\n"));
+    text.push_str(&format!("{verdict}looked at {file}, signers: {signers}, {asked}\n"));
     text
 }
 

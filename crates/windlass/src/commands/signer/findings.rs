@@ -95,6 +95,7 @@ pub fn findings(facts: &Facts, now: OffsetDateTime) -> Vec<Finding> {
             }
             found.extend(of_requests(facts, seen, now));
         }
+        Err(Trouble::NotAsked) => {}
         Err(Trouble::NoServer(why)) => {
             let message = format!("no server was looked at: {why}");
             found.push(Finding::new(Severity::Warning, None, message));
@@ -202,11 +203,10 @@ fn of_waiting(facts: &Facts, seen: &Seen, all: &[&Asked], now: OffsetDateTime) -
         State::ToSign => (Severity::Error, "not signed"),
         _ => (Severity::Warning, "waiting for approval"),
     };
-    let mut message = format!("{count} {kind} {waits}, the oldest is {name} (for {age}");
+    let mut message = format!("{kind} {waits}: {count}, the oldest is {name}, for {age}");
     if let Some(why) = &oldest.why {
-        message.push_str(&format!(", {why}"));
+        message.push_str(&format!(" ({why})"));
     }
-    message.push(')');
     if let Some(reason) = reason(facts, seen, oldest) {
         message.push_str(&format!("; {reason}"));
     }

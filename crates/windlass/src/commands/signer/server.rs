@@ -49,6 +49,8 @@ pub struct Bundle {
 /// Why there is nothing to be seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trouble {
+    /// Nobody wants to know.
+    NotAsked,
     /// There is no kubeconfig that would name a server.
     NoServer(String),
     /// There is one, and the server is of no help.
@@ -57,9 +59,11 @@ pub enum Trouble {
 
 /// Looks at a server.
 pub async fn look(kubeconfig: Option<&Path>) -> Result<Seen, Trouble> {
-    let unnamed = |error: anyhow::Error| match kubeconfig {
-        None => Trouble::NoServer(error.to_string()),
-        Some(_) => Trouble::Unreachable(error.to_string()),
+    let named =
+        kubeconfig.is_some() || std::env::var_os("KUBECONFIG").is_some_and(|v| !v.is_empty());
+    let unnamed = |error: anyhow::Error| match named {
+        true => Trouble::Unreachable(error.to_string()),
+        false => Trouble::NoServer(error.to_string()),
     };
     let client = connect::client(kubeconfig).await.map_err(unnamed)?;
     let mut seen = Seen::default();

@@ -66,22 +66,29 @@ pub const ANY_KEY: &str = "RSA of 1024 to 8192 bits, ECDSA on P-256, P-384 and P
 impl Document {
     /// What it signs, in a few words.
     pub fn brief(&self) -> String {
-        let mut parts = Vec::new();
-        for (what, terms) in [("", &self.requests), ("pods: ", &self.pod_requests)] {
-            if let Some(terms) = terms {
-                let usages = terms.permitted_usages.first().map_or("", String::as_str);
-                let subjects = terms.permitted_subjects.join(", ");
-                parts.push(format!("{what}{subjects}; {usages}"));
-            }
-        }
+        let requests = self.requests.as_ref().map(|terms| {
+            let (subjects, usages) = (terms.permitted_subjects.join(", "), terms.usages());
+            format!("subjects: {subjects}; usages: {usages}")
+        });
+        let pods = self.pod_requests.as_ref().map(|terms| {
+            let names = terms.permitted_extensions.first().map_or("", String::as_str);
+            format!("for pods: {names}; usages: {}", terms.usages())
+        });
+        let parts = requests.into_iter().chain(pods).collect::<Vec<_>>();
         if parts.is_empty() { "signs nothing".into() } else { parts.join(" | ") }
+    }
+}
+
+impl Terms {
+    fn usages(&self) -> &str {
+        self.permitted_usages.first().map_or("", String::as_str)
     }
 }
 
 /// The document as text.
 pub fn text(document: &Document) -> String {
     let mut text = String::new();
-    field(&mut text, "", "Signer", &[document.name.clone()]);
+    field(&mut text, "", "Signer", std::slice::from_ref(&document.name));
     field(&mut text, "", "Kind", &[document.kind.name().to_owned()]);
     field(&mut text, "", "Trust distribution", &document.trust_distribution);
     for (heading, terms) in [

@@ -154,34 +154,34 @@ fn requests_that_wait_for_too_long_are_told() {
         (vec![request("a", State::Denied, 9999), request("b", State::Issued, 9999)], vec![]),
         (
             vec![request("a", sign, 61), delayed, request("c", sign, 5)],
-            vec!["error a.b/c: 2 CertificateSigningRequests approved but not signed, the oldest is b \
-                  (for 3m20s, windlass.dev/SigningDelayed SignerExpired: it has)"
+            vec!["error a.b/c: CertificateSigningRequests approved but not signed: 2, the oldest is b, \
+                  for 3m20s (windlass.dev/SigningDelayed SignerExpired: it has)"
                 .into()],
         ),
         (
             vec![request("a", approve, 3601)],
-            vec!["warning a.b/c: 1 CertificateSigningRequests waiting for approval, the oldest is a \
-                  (for 60m)"
+            vec!["warning a.b/c: CertificateSigningRequests waiting for approval: 1, the oldest is a, \
+                  for 60m"
                 .into()],
         ),
         (
             vec![pod("ns/a", sign, 61)],
-            vec!["error a.b/c: 1 PodCertificateRequests not signed, the oldest is ns/a (for 61s); \
+            vec!["error a.b/c: PodCertificateRequests not signed: 1, the oldest is ns/a, for 61s; \
                   the signer signs no such requests"
                 .into()],
         ),
         (
             vec![of("x.y/z", request("a", approve, 5))],
             vec![format!(
-                "warning x.y/z: 1 CertificateSigningRequests waiting for approval, the oldest is a \
-                 (for 5s); {unknown}"
+                "warning x.y/z: CertificateSigningRequests waiting for approval: 1, the oldest is a, \
+                 for 5s; {unknown}"
             )],
         ),
         (
             vec![of("x.y/z", request("a", sign, 61))],
             vec![format!(
-                "error x.y/z: 1 CertificateSigningRequests approved but not signed, the oldest is a \
-                 (for 61s); {unknown}"
+                "error x.y/z: CertificateSigningRequests approved but not signed: 1, the oldest is a, \
+                 for 61s; {unknown}"
             )],
         ),
         // Somebody else signs for it.
@@ -194,8 +194,8 @@ fn requests_that_wait_for_too_long_are_told() {
         ),
         (
             vec![of("kubernetes.io/kube-apiserver-serving", request("a", sign, 61))],
-            vec!["error kubernetes.io/kube-apiserver-serving: 1 CertificateSigningRequests approved \
-                  but not signed, the oldest is a (for 61s); the signer signs no such requests"
+            vec!["error kubernetes.io/kube-apiserver-serving: CertificateSigningRequests approved \
+                  but not signed: 1, the oldest is a, for 61s; the signer signs no such requests"
                 .into()],
         ),
     ];
@@ -214,13 +214,15 @@ fn errors_come_first_and_trouble_is_one_finding() {
     let stranger = Asked { signer: "x.y/z".into(), ..asked("a", Api::Request, State::ToSign, 99) };
     facts.server.as_mut().unwrap().asked = vec![stranger];
     // The signer may be one of the file, so nothing is said of that.
-    let stuck = "error x.y/z: 1 CertificateSigningRequests approved but not signed, the oldest is a \
-                 (for 99s)";
+    let stuck = "error x.y/z: CertificateSigningRequests approved but not signed: 1, the oldest is a, \
+                 for 99s";
     assert_eq!(told(&facts), ["error -: signers.yaml:1:1: kind: is missing", stuck]);
     facts.server = Err(Trouble::Unreachable("cannot reach it".into()));
     assert_eq!(told(&facts).last().unwrap(), "error -: cannot reach it");
     facts.server = Err(Trouble::NoServer("no kubeconfig".into()));
     assert_eq!(told(&facts).last().unwrap(), "warning -: no server was looked at: no kubeconfig");
+    facts.server = Err(Trouble::NotAsked);
+    assert_eq!(told(&facts), ["error -: signers.yaml:1:1: kind: is missing"]);
     let mut facts = self::facts(files(Span::DAY * 2));
     facts.server = Err(Trouble::Unreachable("cannot reach it".into()));
     let severities = findings(&facts, NOW).into_iter().map(|found| found.severity);
