@@ -41,7 +41,7 @@ async fn list(arguments: SignerListArgs) -> Result<()> {
     known.extend(places.custom()?.iter().map(Known::custom));
     let (seen, left_out) = match server::look(arguments.server.kubeconfig.as_deref()).await {
         Ok(seen) => {
-            let left_out = seen.left_out.clone();
+            let left_out = seen.left_out().into_iter().map(|(_, why)| why).collect();
             (Some(seen), left_out)
         }
         Err(Trouble::NotAsked) => (None, Vec::new()),

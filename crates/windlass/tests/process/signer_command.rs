@@ -10,6 +10,7 @@ use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{Authority, PrivateKey, Serial, Subject, SystemRandom, Validity};
 
+use crate::access::add_user;
 use crate::issue::{fails, ok, windlass};
 use crate::kubectl::Kubectl;
 use crate::server::{PATIENCE, Place};
@@ -133,6 +134,15 @@ fn signers_are_listed_and_shown() {
     }
     let told = fails(&admin, &["signer", "show", "example.com/x", "--data-dir", "data"]);
     assert!(told.contains("no signer \"example.com/x\"") && told.contains(TLS), "{told}");
+
+    // Who may not look is not told that all is well.
+    let somebody = admin.with(add_user(&admin, "bob", &[]));
+    let (code, found) = check(&somebody, &[]);
+    assert_eq!((code, &found["errors"]), (Some(1), &3.into()), "{found:#}");
+    let list = ok(&somebody, &["signer", "list", "--data-dir", "data"]);
+    let line = list.lines().find(|line| line.starts_with(TLS)).unwrap();
+    let words = line.split_whitespace().skip(3).collect::<Vec<_>>();
+    assert_eq!(words, ["-"; 5], "{list}");
 
     // A signer that nobody knows is no failure while nobody has approved anything.
     let (code, found) = check(&admin, &[]);

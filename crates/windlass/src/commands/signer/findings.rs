@@ -13,7 +13,7 @@ use super::asked::{Asked, Kind as Api, State};
 use super::authority::{Ca, Files};
 use super::custom::duration;
 use super::known::Known;
-use super::server::{Seen, Trouble};
+use super::server::{Seen, Sight, Trouble};
 
 /// A CA that ends sooner is told of.
 const SOON: time::Duration = time::Duration::days(30);
@@ -88,8 +88,7 @@ pub fn findings(facts: &Facts, now: OffsetDateTime) -> Vec<Finding> {
     }
     match &facts.server {
         Ok(seen) => {
-            let left_out = seen.left_out.iter();
-            found.extend(left_out.map(|why| Finding::new(Severity::Warning, None, why.clone())));
+            found.extend(of_sight(facts, seen));
             for known in &facts.known {
                 found.extend(of_bundle(known, seen));
             }
@@ -153,7 +152,8 @@ fn of_files(known: &Known, files: &Files, now: OffsetDateTime) -> Vec<Finding> {
 }
 
 fn of_bundle(known: &Known, seen: &Seen) -> Option<Finding> {
-    let (Some(wanted), Ca::Files(files), true) = (&known.bundle, &known.ca, seen.knows_bundles)
+    let (Some(wanted), Ca::Files(files), true) =
+        (&known.bundle, &known.ca, seen.of_bundles == Sight::Clear)
     else {
         return None;
     };
@@ -168,6 +168,30 @@ fn of_bundle(known: &Known, seen: &Seen) -> Option<Finding> {
     let file = files.certificate.display();
     let message = format!("the trust bundle {wanted} does not have the CA of {file}{by}");
     Some(Finding::error(known.name(), message))
+}
+
+/// Who may not look does not know whether all is well. What a server does not have matters only to
+/// signers that use it.
+fn of_sight(facts: &Facts, seen: &Seen) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (sight, why) in seen.left_out() {
+        let severity = match sight {
+            Sight::Clear | Sight::Absent => Severity::Note,
+            Sight::Refused(_) => Severity::Error,
+        };
+        found.push(Finding::new(severity, None, why));
+    }
+    for known in &facts.known {
+        if known.document.pod_requests.is_some() && seen.of_pods == Sight::Absent {
+            let message = "it signs PodCertificateRequests, which the server does not have";
+            found.push(Finding::warning(known.name(), message));
+        }
+        if known.bundle.is_some() && seen.of_bundles == Sight::Absent {
+            let message = "its CA cannot be published: the server has no ClusterTrustBundles";
+            found.push(Finding::warning(known.name(), message));
+        }
+    }
+    found
 }
 
 /// Requests that wait for too long, by signer, kind and what they wait for.

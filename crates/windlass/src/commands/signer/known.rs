@@ -1,6 +1,6 @@
 //! The signers that are known here, with what they sign with: read from files only.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -50,17 +50,8 @@ impl Places {
 
     /// The user's own signers.
     pub fn custom(&self) -> Result<Vec<Custom>, ConfigError> {
-        let file = self.signers.as_deref().map(absolute);
-        file.map_or(Ok(Vec::new()), |file| Signers::load(&file).map(|read| read.signers))
-    }
-}
-
-/// Relative paths in a file are seen from its folder; those that are shown should say where it is.
-fn absolute(file: &Path) -> PathBuf {
-    if file.parent().is_some_and(|folder| folder.as_os_str().is_empty()) {
-        Path::new(".").join(file)
-    } else {
-        file.to_owned()
+        let read = self.signers.as_deref().map(Signers::load).transpose()?;
+        Ok(read.map(|read| read.signers).unwrap_or_default())
     }
 }
 

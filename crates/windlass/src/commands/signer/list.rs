@@ -9,7 +9,7 @@ use windlass_api::age::human_duration;
 use super::asked::{Tally, tallies};
 use super::authority::{Ca, Facts};
 use super::known::Known;
-use super::server::{Bundle, Seen};
+use super::server::{Bundle, Seen, Sight};
 use super::terms::Kind;
 use crate::cli::Format;
 use crate::commands::print::{plain, table, word, words};
@@ -26,7 +26,12 @@ pub struct Row {
     pub requests: Option<Tally>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_requests: Option<Tally>,
-    pub bundles: Vec<String>,
+    /// Whether what was asked of it can be added up.
+    #[serde(skip)]
+    pub counted: bool,
+    /// Trust bundles for it; none if nobody could be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bundles: Option<Vec<String>>,
     pub policy: String,
 }
 
@@ -48,37 +53,35 @@ pub enum CaCell {
 
 /// All signers: those that are known, and those that only the server has heard of.
 pub fn rows(known: &[Known], seen: Option<&Seen>) -> Vec<Row> {
-    let (asked, bundles) =
-        seen.map_or_else(Default::default, |seen| (seen.asked.as_slice(), seen.bundles.as_slice()));
-    let mut counts: BTreeMap<&str, (Tally, Tally)> = tallies(asked);
-    for bundle in bundles {
+    let nothing = Seen::default();
+    let sights = seen.unwrap_or(&nothing);
+    let mut counts: BTreeMap<&str, (Tally, Tally)> = tallies(&sights.asked);
+    for bundle in &sights.bundles {
         counts.entry(&bundle.signer).or_default();
     }
+    let clear = |sight: &Sight| seen.is_some() && *sight == Sight::Clear;
+    let refused = |sight: &Sight| matches!(sight, Sight::Refused(_));
+    let counted = seen.is_some() && !refused(&sights.of_requests) && !refused(&sights.of_pods);
+    let row = |name: &str, kind, ca: &Ca, (requests, pods): (Tally, Tally), policy| {
+        let published = of(&sights.bundles, name);
+        Row {
+            name: name.to_owned(),
+            kind,
+            ca: cell(ca, &published),
+            requests: clear(&sights.of_requests).then_some(requests),
+            pod_requests: clear(&sights.of_pods).then_some(pods),
+            counted,
+            bundles: clear(&sights.of_bundles).then(|| names(&published)),
+            policy,
+        }
+    };
     let mut rows = Vec::new();
     for each in known {
-        let published = of(bundles, each.name());
-        let (requests, pods) = counts.remove(each.name()).unwrap_or_default();
-        rows.push(Row {
-            name: each.name().to_owned(),
-            kind: each.kind(),
-            ca: cell(&each.ca, &published),
-            requests: seen.map(|_| requests),
-            pod_requests: seen.map(|_| pods),
-            bundles: names(&published),
-            policy: each.document.brief(),
-        });
+        let counts = counts.remove(each.name()).unwrap_or_default();
+        rows.push(row(each.name(), each.kind(), &each.ca, counts, each.document.brief()));
     }
-    for (name, (requests, pods)) in counts {
-        let published = of(bundles, name);
-        rows.push(Row {
-            name: name.to_owned(),
-            kind: Kind::Unknown,
-            ca: cell(&Ca::Elsewhere, &published),
-            requests: Some(requests),
-            pod_requests: Some(pods),
-            bundles: names(&published),
-            policy: "unknown here".into(),
-        });
+    for (name, counts) in counts {
+        rows.push(row(name, Kind::Unknown, &Ca::Elsewhere, counts, "unknown here".into()));
     }
     rows
 }
@@ -158,24 +161,12 @@ pub fn text(rows: &[Row], format: Option<Format>, now: OffsetDateTime) -> String
 
 fn line(row: &Row, wide: bool, now: OffsetDateTime) -> Vec<String> {
     let mut line = vec![word(&row.name), row.kind.name().to_owned(), row.ca.expiry(now)];
-    line.extend(match (&row.requests, &row.pod_requests) {
-        (Some(requests), Some(pods)) => {
-            let all = requests.with(pods);
-            let waits = all.oldest_awaiting_signature.map(|since| {
-                let age = human_duration((now - since).whole_seconds());
-                format!("{} ({age})", all.awaiting_signature)
-            });
-            [
-                all.awaiting_approval.to_string(),
-                waits.unwrap_or_else(|| all.awaiting_signature.to_string()),
-                (all.denied + all.failed).to_string(),
-                all.issued.to_string(),
-            ]
-        }
-        _ => ["-"; 4].map(str::to_owned),
+    line.extend(if row.counted { counts(row, now) } else { ["-"; 4].map(str::to_owned) });
+    line.push(match row.bundles.as_deref() {
+        None => "-".into(),
+        Some([]) => "<none>".into(),
+        Some(names) => words(names),
     });
-    let none = row.bundles.is_empty();
-    line.push(if none { "<none>".into() } else { words(&row.bundles) });
     if wide {
         line.push(row.ca.each(|facts| facts.key.clone()));
         line.push(row.ca.each(|facts| facts.serial.clone()));
@@ -187,6 +178,22 @@ fn line(row: &Row, wide: bool, now: OffsetDateTime) -> Vec<String> {
         line.push(plain(&row.policy));
     }
     line
+}
+
+/// The requests of both kinds; one that the server does not have has none.
+fn counts(row: &Row, now: OffsetDateTime) -> [String; 4] {
+    let both = [&row.requests, &row.pod_requests].into_iter().flatten();
+    let all = both.fold(Tally::default(), |all, each| all.with(each));
+    let waits = all.oldest_awaiting_signature.map(|since| {
+        let age = human_duration((now - since).whole_seconds());
+        format!("{} ({age})", all.awaiting_signature)
+    });
+    [
+        all.awaiting_approval.to_string(),
+        waits.unwrap_or_else(|| all.awaiting_signature.to_string()),
+        (all.denied + all.failed).to_string(),
+        all.issued.to_string(),
+    ]
 }
 
 #[cfg(test)]

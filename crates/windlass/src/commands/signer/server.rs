@@ -27,10 +27,24 @@ pub struct Seen {
     pub asked: Vec<Asked>,
     /// Anchors that are published for a signer.
     pub bundles: Vec<Bundle>,
-    /// Whether bundles could be looked at.
-    pub knows_bundles: bool,
-    /// What could not be looked at, and why.
-    pub left_out: Vec<String>,
+    /// Whether CertificateSigningRequests could be looked at.
+    pub of_requests: Sight,
+    /// Whether PodCertificateRequests could.
+    pub of_pods: Sight,
+    /// Whether ClusterTrustBundles could.
+    pub of_bundles: Sight,
+}
+
+/// Whether objects of a kind could be looked at.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Sight {
+    /// All of them.
+    #[default]
+    Clear,
+    /// The server does not know the kind.
+    Absent,
+    /// The server does not show them, and why.
+    Refused(String),
 }
 
 /// A trust bundle of a signer.
@@ -66,43 +80,33 @@ pub async fn look(kubeconfig: Option<&Path>) -> Result<Seen, Trouble> {
         false => Trouble::NoServer(error.to_string()),
     };
     let client = connect::client(kubeconfig).await.map_err(unnamed)?;
-    let mut seen = Seen::default();
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
-    match all(&requests).await? {
-        Listed::All(requests) => seen.asked.extend(requests.iter().map(Asked::of_request)),
-        listed => seen.leave_out("CertificateSigningRequests", listed),
-    }
-    match newest(&client, "PodCertificateRequest", "podcertificaterequests").await? {
-        Listed::All(requests) => seen.asked.extend(requests.iter().map(Asked::of_pod)),
-        listed => seen.leave_out("PodCertificateRequests", listed),
-    }
-    match newest(&client, "ClusterTrustBundle", "clustertrustbundles").await? {
-        Listed::All(bundles) => {
-            seen.knows_bundles = true;
-            seen.bundles.extend(bundles.iter().filter_map(Bundle::of));
-        }
-        listed => seen.leave_out("ClusterTrustBundles", listed),
-    }
-    seen.bundles.sort_by(|one, other| one.name.cmp(&other.name));
-    Ok(seen)
-}
-
-/// Objects of a kind.
-enum Listed<T> {
-    All(Vec<T>),
-    /// The server does not know the kind.
-    Absent,
-    /// The server does not show them, and why.
-    Refused(String),
+    let (requests, of_requests) = all(&requests).await?;
+    let (pods, of_pods) =
+        newest(&client, "PodCertificateRequest", "podcertificaterequests").await?;
+    let (bundles, of_bundles) =
+        newest(&client, "ClusterTrustBundle", "clustertrustbundles").await?;
+    let mut bundles = bundles.iter().filter_map(Bundle::of).collect::<Vec<_>>();
+    bundles.sort_by(|one, other| one.name.cmp(&other.name));
+    let asked = requests.iter().map(Asked::of_request);
+    let asked = asked.chain(pods.iter().map(Asked::of_pod)).collect();
+    Ok(Seen { asked, bundles, of_requests, of_pods, of_bundles })
 }
 
 impl Seen {
-    fn leave_out<T>(&mut self, what: &str, listed: Listed<T>) {
-        self.left_out.extend(match listed {
-            Listed::All(_) => None,
-            Listed::Absent => Some(format!("the server has no {what}; they are left out")),
-            Listed::Refused(why) => Some(format!("{what} are left out: {why}")),
+    /// What could not be looked at, and why.
+    pub fn left_out(&self) -> Vec<(&Sight, String)> {
+        let kinds = [
+            ("CertificateSigningRequests", &self.of_requests),
+            ("PodCertificateRequests", &self.of_pods),
+            ("ClusterTrustBundles", &self.of_bundles),
+        ];
+        let left_out = kinds.into_iter().filter_map(|(kind, sight)| match sight {
+            Sight::Clear => None,
+            Sight::Absent => Some((sight, format!("the server has no {kind}; they are left out"))),
+            Sight::Refused(why) => Some((sight, format!("{kind} are left out: {why}"))),
         });
+        left_out.collect()
     }
 }
 
@@ -129,7 +133,7 @@ async fn newest(
     client: &Client,
     kind: &str,
     plural: &str,
-) -> Result<Listed<DynamicObject>, Trouble> {
+) -> Result<(Vec<DynamicObject>, Sight), Trouble> {
     for version in VERSIONS {
         let resource = ApiResource {
             group: GROUP.into(),
@@ -140,14 +144,14 @@ async fn newest(
         };
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
         match all(&api).await? {
-            Listed::Absent => {}
+            (_, Sight::Absent) => {}
             listed => return Ok(listed),
         }
     }
-    Ok(Listed::Absent)
+    Ok((Vec::new(), Sight::Absent))
 }
 
-async fn all<K>(api: &Api<K>) -> Result<Listed<K>, Trouble>
+async fn all<K>(api: &Api<K>) -> Result<(Vec<K>, Sight), Trouble>
 where
     K: Clone + DeserializeOwned + std::fmt::Debug,
 {
@@ -158,16 +162,18 @@ where
         let answer = answer.map_err(|error| Trouble::Unreachable(error.to_string()))?;
         let page = match answer {
             Ok(page) => page,
-            Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Listed::Absent),
-            Err(error @ kube::Error::Api(_)) if is_refusal(&error) => {
-                return Ok(Listed::Refused(connect::explain(error).to_string()));
+            Err(kube::Error::Api(status)) if status.is_not_found() => {
+                return Ok((Vec::new(), Sight::Absent));
+            }
+            Err(error) if is_refusal(&error) => {
+                return Ok((Vec::new(), Sight::Refused(connect::explain(error).to_string())));
             }
             Err(error) => return Err(Trouble::Unreachable(connect::explain(error).to_string())),
         };
         found.extend(page.items);
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => wanted = wanted.continue_token(&token),
-            None => return Ok(Listed::All(found)),
+            None => return Ok((found, Sight::Clear)),
         }
     }
 }

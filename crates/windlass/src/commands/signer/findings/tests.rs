@@ -51,7 +51,7 @@ fn facts(ca: Ca) -> Facts {
         anchors: vec![b"old".to_vec(), b"anchor".to_vec()],
         facts: Vec::new(),
     };
-    let seen = Seen { bundles: vec![bundle], knows_bundles: true, ..Seen::default() };
+    let seen = Seen { bundles: vec![bundle], ..Seen::default() };
     Facts { bad_file: None, known, server: Ok(seen) }
 }
 
@@ -119,12 +119,23 @@ fn bundles_have_the_ca() {
     let missing = "error a.b/c: its trust bundle a.b:c:anchors is not on the server";
     assert_eq!(change(|seen| seen.bundles.clear()), [missing]);
     // Whoever may not see bundles does not know.
-    let unknown = change(|seen| {
+    let refused = change(|seen| {
         seen.bundles.clear();
-        seen.knows_bundles = false;
-        seen.left_out.push("ClusterTrustBundles are left out: forbidden".into());
+        seen.of_bundles = Sight::Refused("forbidden".into());
     });
-    assert_eq!(unknown, ["warning -: ClusterTrustBundles are left out: forbidden"]);
+    assert_eq!(refused, ["error -: ClusterTrustBundles are left out: forbidden"]);
+    let absent = change(|seen| {
+        seen.bundles.clear();
+        (seen.of_bundles, seen.of_pods) = (Sight::Absent, Sight::Absent);
+    });
+    assert_eq!(
+        absent,
+        [
+            "warning a.b/c: its CA cannot be published: the server has no ClusterTrustBundles",
+            "note -: the server has no PodCertificateRequests; they are left out",
+            "note -: the server has no ClusterTrustBundles; they are left out",
+        ]
+    );
 }
 
 fn asked(name: &str, api: Api, state: State, seconds: i64) -> Asked {

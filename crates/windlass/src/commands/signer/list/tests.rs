@@ -40,8 +40,7 @@ fn seen() -> Seen {
             asked("x.y/z", Api::Pod, State::Issued, 5),
         ],
         bundles: vec![bundle("x.y:b:one", "x.y/b", 400), bundle("x.y:b:two", "x.y/b", 40)],
-        knows_bundles: true,
-        left_out: Vec::new(),
+        ..Seen::default()
     }
 }
 
@@ -80,11 +79,22 @@ fn without_a_server_nothing_is_counted() {
     let text = text(&rows, None, NOW);
     assert_eq!(
         words_of(&text, "kubernetes.io/legacy-unknown"),
-        ["built-in", "<unknown>", "-", "-", "-", "-", "<none>"]
+        ["built-in", "<unknown>", "-", "-", "-", "-", "-"]
     );
     let document = serde_json::to_value(&rows).unwrap();
     assert!(document[0].get("requests").is_none(), "{document}");
     assert_eq!(document[0]["ca"]["from"], "unknown");
+    // What nobody may see is not none, and what the server does not have is.
+    let table = [
+        (Sight::Refused("no".into()), Sight::Clear, ["-", "-"]),
+        (Sight::Clear, Sight::Refused("no".into()), ["-", "-"]),
+        (Sight::Clear, Sight::Absent, ["0", "1 (90s)"]),
+    ];
+    for (of_requests, of_pods, wanted) in table {
+        let seen = Seen { of_requests, of_pods, ..seen() };
+        let text = super::text(&super::rows(&Known::built_in(None), Some(&seen)), None, NOW);
+        assert_eq!(words_of(&text, "kubernetes.io/kube-apiserver-client")[2..4], wanted);
+    }
     for (ca, shown) in [
         (Ca::ToBeMade("d".into()), "<to be made>"),
         (Ca::Unusable("x".into()), "<unusable>"),
