@@ -8,6 +8,7 @@ mod data_dir;
 mod issue;
 mod print;
 mod server;
+mod signer;
 mod store;
 mod up;
 mod user;
@@ -27,6 +28,7 @@ pub fn run(command: Command) -> Result<()> {
         Command::User(command) => user::run(command),
         Command::Issue(arguments) => issue::run(*arguments),
         Command::Csr(command) => csr::run(command),
+        Command::Signer(command) => signer::run(command),
         Command::CanI(arguments) => can_i::run(arguments),
         Command::Version => version::run(),
     }

@@ -33,3 +33,4 @@ mod rights;
 mod server;
 mod signing;
 mod traffic;
+mod signer_command;

@@ -4,6 +4,8 @@
 //! label before a domain; `*@example.com` any mailbox of a domain; `spiffe://example.com/*` any URI
 //! below a path. Everything else is the name itself, and a `*` elsewhere is an error.
 
+mod shown;
+
 use std::net::IpAddr;
 
 use super::document::{ConfigError, Field};

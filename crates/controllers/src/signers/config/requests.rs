@@ -1,5 +1,7 @@
 //! Which requests for certificates a signer signs: the section `requests`.
 
+mod shown;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -245,7 +245,8 @@ impl Said {
     }
 }
 
-fn moment(time: &Time) -> Option<OffsetDateTime> {
+/// A time of the API's.
+pub fn moment(time: &Time) -> Option<OffsetDateTime> {
     OffsetDateTime::from_unix_timestamp(time.0.as_second()).ok()
 }
 
@@ -267,12 +268,14 @@ fn standing(leaf: &ForeignCertificate, now: OffsetDateTime) -> String {
     }
 }
 
-fn serial(number: &[u8]) -> String {
+/// A serial number, octet by octet.
+pub fn serial(number: &[u8]) -> String {
     let octets = number.iter().map(|octet| format!("{octet:02x}")).collect::<Vec<_>>();
     if octets.is_empty() { "00".into() } else { octets.join(":") }
 }
 
-fn key(key: &SubjectKey) -> String {
+/// What kind of key it is.
+pub fn key(key: &SubjectKey) -> String {
     match key.algorithm() {
         KeyAlgorithm::Rsa { modulus_bits } => format!("RSA {modulus_bits}"),
         KeyAlgorithm::Ecdsa(curve) => format!("ECDSA {}", curve.name()),

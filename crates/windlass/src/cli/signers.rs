@@ -1,0 +1,122 @@
+//! Flags of `windlass signer`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::requests::{OutputArgs, ServerOfArgs};
+
+const LIST_EXAMPLE: &str = "\
+Examples:
+  windlass signer list
+  windlass signer list -o wide --signers /etc/windlass/signers.yaml";
+
+const SHOW_EXAMPLE: &str = "\
+Examples:
+  windlass signer show kubernetes.io/kubelet-serving
+  windlass signer show example.com/server-tls --signers signers.yaml -o yaml";
+
+const CHECK_EXAMPLE: &str = "\
+Examples:
+  Everything, with the server that kubectl uses:
+    windlass signer check
+
+  A file before it is used, and no server:
+    windlass signer check --files-only --signers signers.yaml";
+
+/// What can be asked about signers.
+#[derive(Debug, Subcommand)]
+pub enum SignerCommand {
+    /// List signers: Kubernetes' own, yours, and others that somebody asks on the server.
+    List(SignerListArgs),
+    /// Check your signers, their CAs, and what waits for them. Exits with 1 if something is wrong.
+    ///
+    /// Nothing is written. Warnings alone are no failure.
+    Check(SignerCheckArgs),
+    /// Show what a signer signs: subjects, extensions, usages, lifetime, the CA bit, and how what it
+    /// signs is trusted.
+    Show(SignerShowArgs),
+}
+
+/// Where signers are described.
+#[derive(Debug, Args)]
+pub struct SignersOfArgs {
+    /// File that describes signers of your own [default: signers.yaml of the data directory, if it is
+    /// there].
+    #[arg(long, value_name = "FILE")]
+    pub signers: Option<PathBuf>,
+    /// Data directory of `windlass up`, with the CAs of Kubernetes' own signers. It is only read [default:
+    /// that of `windlass up`, if it is there].
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+}
+
+/// Flags of `windlass signer list`.
+#[derive(Debug, Args)]
+#[command(after_help = LIST_EXAMPLE)]
+pub struct SignerListArgs {
+    #[command(flatten)]
+    pub places: SignersOfArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+    #[command(flatten)]
+    pub server: ServerOfArgs,
+}
+
+/// Flags of `windlass signer check`.
+#[derive(Debug, Args)]
+#[command(after_help = CHECK_EXAMPLE)]
+pub struct SignerCheckArgs {
+    #[command(flatten)]
+    pub places: SignersOfArgs,
+    /// Look at no server.
+    #[arg(long, conflicts_with = "kubeconfig")]
+    pub files_only: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
+    #[command(flatten)]
+    pub server: ServerOfArgs,
+}
+
+/// Flags of `windlass signer show`.
+#[derive(Debug, Args)]
+#[command(after_help = SHOW_EXAMPLE)]
+pub struct SignerShowArgs {
+    /// The signer.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    #[command(flatten)]
+    pub places: SignersOfArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn flags_are_read() {
+        let parse = |line: &str| {
+            let words = ["windlass", "signer"].into_iter().chain(line.split_whitespace());
+            match Cli::try_parse_from(words)?.command {
+                Command::Signer(command) => Ok(command),
+                _ => panic!("{line}"),
+            }
+        };
+        let Ok(SignerCommand::Show(show)) = parse("show a.b/c --signers f --data-dir d") else {
+            panic!()
+        };
+        assert_eq!((show.name.as_str(), show.places.signers), ("a.b/c", Some("f".into())));
+        assert!(matches!(parse("list -o wide --kubeconfig k"), Ok(SignerCommand::List(_))));
+        assert!(matches!(parse("check"), Ok(SignerCommand::Check(_))));
+        for line in ["", "show", "show a b", "check x", "list -o xml", "show a.b/c --kubeconfig k"]
+        {
+            let error: clap::Error = parse(line).expect_err(line);
+            assert_eq!(error.exit_code(), 2, "{line}");
+        }
+    }
+}

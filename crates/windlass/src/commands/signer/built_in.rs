@@ -1,0 +1,224 @@
+//! Kubernetes' own signers, described by what Windlass does with what they are asked for.
+
+use windlass_controllers::sign::Signer;
+
+use super::terms::{ANY_KEY, Document, Kind, NO_CA, NOTHING_SIGNED, Terms};
+
+/// The signer that signs nothing; its name is that of trust in API servers.
+pub const API_SERVING: &str = "kubernetes.io/kube-apiserver-serving";
+
+/// All names, in the order in which they are listed.
+pub const NAMES: [&str; 5] = [
+    Signer::Client.name(),
+    Signer::KubeletClient.name(),
+    Signer::KubeletServing.name(),
+    Signer::LegacyUnknown.name(),
+    API_SERVING,
+];
+
+/// What the signer of this name does, if it is one of Kubernetes' own.
+pub fn document(name: &str) -> Option<Document> {
+    match Signer::named(name) {
+        Some(signer) => Some(signing(signer)),
+        None if name == API_SERVING => Some(api_serving()),
+        None => None,
+    }
+}
+
+fn signing(signer: Signer) -> Document {
+    let login = "what it signs is a login: the API server verifies clients with its CA \
+                 (kube-apiserver: --client-ca-file)";
+    let logins = [login, "windlass up signs with pki/client-ca.crt", "not published as a bundle"];
+    let serving = [
+        "for the API server when it calls nodes (kube-apiserver: --kubelet-certificate-authority)",
+        "windlass up signs with pki/ca.crt",
+        "no bundle of its own is published",
+    ];
+    let unknown = [
+        "none: nothing may rely on what it signs",
+        "windlass up signs with pki/ca.crt",
+        "no bundle of its own is published",
+    ];
+    let trust = match signer {
+        Signer::Client | Signer::KubeletClient => logins,
+        Signer::KubeletServing => serving,
+        Signer::LegacyUnknown => unknown,
+    };
+    Document {
+        name: signer.name().to_owned(),
+        kind: Kind::BuiltIn,
+        trust_distribution: lines(&trust),
+        requests: Some(terms(signer)),
+        pod_requests: None,
+        ca_bit: NO_CA,
+    }
+}
+
+/// What has no bound of its own is signed as Kubernetes does: see the rules in `windlass_pki`.
+fn terms(signer: Signer) -> Terms {
+    Terms {
+        permitted_subjects: lines(subjects(signer)),
+        permitted_extensions: lines(&[
+            alt_names(signer),
+            "key usage and extended key usage come from the usages of the request",
+            "others that a request has are left out",
+        ]),
+        permitted_usages: lines(usages(signer)),
+        lifetime: lines(&[
+            "as spec.expirationSeconds asks, but at most --cluster-signing-duration (8760h unless set), \
+             which is also what a request without it gets",
+            "10m at least, from 5m before it is signed, and never beyond the CA",
+        ]),
+        keys: lines(&[ANY_KEY]),
+        approval: lines(approval(signer)),
+    }
+}
+
+fn subjects(signer: Signer) -> &'static [&'static str] {
+    match signer {
+        Signer::KubeletServing | Signer::KubeletClient => {
+            &["one organization: system:nodes", "a common name that begins with system:node:"]
+        }
+        Signer::Client => {
+            &["any; the API server refuses requests with organization system:masters"]
+        }
+        Signer::LegacyUnknown => &["any"],
+    }
+}
+
+fn alt_names(signer: Signer) -> &'static str {
+    match signer {
+        Signer::KubeletServing => {
+            "alternative names: at least one DNS name or IP address; no URI and no e-mail address"
+        }
+        Signer::KubeletClient => "alternative names: none",
+        Signer::Client | Signer::LegacyUnknown => "alternative names: any",
+    }
+}
+
+fn usages(signer: Signer) -> &'static [&'static str] {
+    match signer {
+        Signer::KubeletServing => &[
+            "digital signature, server auth; key encipherment may be added",
+            "all of these, no others",
+        ],
+        Signer::KubeletClient => &[
+            "digital signature, client auth; key encipherment may be added",
+            "all of these, no others",
+        ],
+        Signer::Client => &["client auth; digital signature and key encipherment may be added"],
+        Signer::LegacyUnknown => &["any"],
+    }
+}
+
+fn approval(signer: Signer) -> &'static [&'static str] {
+    match signer {
+        Signer::KubeletServing => {
+            &["by others; by Windlass with --approve-kubelet-serving, for a node's own addresses"]
+        }
+        Signer::KubeletClient => &[
+            "automatic if who asks may create certificatesigningrequests/nodeclient or, for itself, \
+             certificatesigningrequests/selfnodeclient",
+        ],
+        Signer::Client => &["by others, never automatic"],
+        Signer::LegacyUnknown => {
+            &["by others, never automatic", "certificates.k8s.io/v1 refuses new requests to it"]
+        }
+    }
+}
+
+fn api_serving() -> Document {
+    Document {
+        name: API_SERVING.to_owned(),
+        kind: Kind::BuiltIn,
+        trust_distribution: lines(&[
+            "ClusterTrustBundles kubernetes.io:kube-apiserver-serving:*, to verify API servers with",
+            "the same CAs are in the ConfigMap kube-root-ca.crt of every namespace",
+        ]),
+        requests: None,
+        pod_requests: None,
+        ca_bit: NOTHING_SIGNED,
+    }
+}
+
+fn lines(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_pki::AltNames;
+    use windlass_pki::policy::{self, Asked, PolicyError};
+
+    use super::*;
+    use crate::commands::signer::terms;
+
+    /// What is said is what is done: each row is a request, and who signs it.
+    #[test]
+    fn the_words_are_those_of_the_rules() {
+        let none = AltNames::default();
+        let dns = AltNames { dns_names: vec!["n1".into()], ..AltNames::default() };
+        let uri = AltNames { uris: vec!["spiffe://a/b".into()], ..dns.clone() };
+        type Check = fn(&Asked<'_>) -> Result<(), PolicyError>;
+        let checks: [(&str, Check); 3] = [
+            (Signer::KubeletServing.name(), policy::kubelet_serving),
+            (Signer::KubeletClient.name(), policy::kubelet_client),
+            (Signer::Client.name(), policy::api_client),
+        ];
+        let (serving, client) =
+            ("digital signature, server auth", "digital signature, client auth");
+        let table = [
+            ("system:node:n1", vec!["system:nodes"], &dns, serving, [true, false, false]),
+            ("system:node:n1", vec!["system:nodes"], &none, serving, [false, false, false]),
+            ("system:node:n1", vec!["system:nodes"], &uri, serving, [false, false, false]),
+            ("system:node:n1", vec!["system:nodes"], &none, client, [false, true, true]),
+            ("system:node:n1", vec!["system:nodes"], &dns, client, [false, false, true]),
+            ("n1", vec!["system:nodes"], &none, client, [false, false, true]),
+            ("system:node:n1", vec!["system:nodes", "x"], &none, client, [false, false, true]),
+            ("jane", vec!["dev"], &uri, "client auth", [false, false, true]),
+            ("jane", vec!["dev"], &none, serving, [false, false, false]),
+        ];
+        for (name, organizations, alt_names, usages, wanted) in table {
+            let asked = Asked {
+                common_name: name,
+                organizations,
+                alt_names,
+                usages: usages.split(", ").collect(),
+            };
+            let found = checks.map(|(_, check)| check(&asked).is_ok());
+            assert_eq!(found, wanted, "{asked:?}");
+        }
+        for (name, _) in checks {
+            let terms = document(name).unwrap().requests.unwrap();
+            let said = terms.permitted_usages.first().unwrap().split(';').next().unwrap();
+            assert!([serving, client, "client auth"].contains(&said), "{name}: {said}");
+        }
+    }
+
+    #[test]
+    fn each_tells_all_six() {
+        for name in NAMES {
+            let document = document(name).unwrap();
+            assert!(!document.trust_distribution.is_empty() && !document.ca_bit.is_empty());
+            assert_eq!(document.requests.is_none(), name == API_SERVING);
+            let text = terms::text(&document);
+            if let Some(Terms {
+                permitted_subjects,
+                permitted_extensions,
+                permitted_usages,
+                lifetime,
+                ..
+            }) = &document.requests
+            {
+                for lines in [permitted_subjects, permitted_extensions, permitted_usages, lifetime]
+                {
+                    assert!(!lines.is_empty(), "{name}");
+                    assert!(lines.iter().all(|line| text.contains(line)), "{text}");
+                }
+            }
+        }
+        assert_eq!(document("example.com/a"), None);
+        let text = terms::text(&document(API_SERVING).unwrap());
+        assert!(text.contains("CertificateSigningRequests:   none are signed\n"), "{text}");
+    }
+}

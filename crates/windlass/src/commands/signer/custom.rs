@@ -1,0 +1,265 @@
+//! The user's own signers, described by their file.
+
+use std::time::Duration;
+
+use windlass_controllers::signers::config::pods::{Allowed, KEY_TYPES};
+use windlass_controllers::signers::config::{
+    Approval, Custom, KeyType, PodProfile, RequestProfile,
+};
+use windlass_pki::{PodKeyType, Usages};
+
+use super::terms::{ANY_KEY, Document, Kind, NO_CA, Terms};
+
+/// What a signer of the file does.
+pub fn document(custom: &Custom) -> Document {
+    let trust = match &custom.publish {
+        Some(publication) => format!("ClusterTrustBundle {}", publication.bundle),
+        None => "not published: who verifies has to be given the CA".to_owned(),
+    };
+    Document {
+        name: custom.name.as_str().to_owned(),
+        kind: Kind::Custom,
+        trust_distribution: vec![trust],
+        requests: custom.requests.as_ref().map(of_requests),
+        pod_requests: custom.pods.as_ref().map(of_pods),
+        ca_bit: NO_CA,
+    }
+}
+
+fn of_requests(profile: &RequestProfile) -> Terms {
+    let chain = match profile.chain {
+        true => "certificates come with those that vouch for the CA, without the root",
+        false => "certificates come without those that vouch for the CA",
+    };
+    Terms {
+        permitted_subjects: vec![
+            named("common names", &profile.common_names),
+            named("organizations", &profile.organizations),
+        ],
+        permitted_extensions: vec![
+            named("DNS names", &profile.dns_names),
+            named("IP addresses", &profile.ip_addresses),
+            named("e-mail addresses", &profile.email_addresses),
+            named("URIs", &profile.uris),
+            "key usage and extended key usage come from the usages of the request".into(),
+            "others that a request has are left out".into(),
+        ],
+        permitted_usages: usages(&profile.usages, &profile.required_usages),
+        lifetime: vec![
+            format!(
+                "as spec.expirationSeconds asks, but at most {}; {} without it",
+                duration(profile.longest),
+                duration(profile.lifetime)
+            ),
+            "10m at least, from 5m before it is signed, and never beyond the CA".into(),
+            chain.into(),
+        ],
+        keys: vec![match &profile.key_types {
+            Some(types) => {
+                types.iter().map(|kind| KeyType::name(*kind)).collect::<Vec<_>>().join(", ")
+            }
+            None => ANY_KEY.into(),
+        }],
+        approval: match &profile.approval {
+            Approval::Manual => vec!["by others, never automatic".into()],
+            Approval::Automatic(who) => vec![
+                "automatic if it is as above and one of these asks, else by others".into(),
+                named("users", &who.users().collect::<Vec<_>>()),
+                named("groups", &who.groups().collect::<Vec<_>>()),
+            ],
+        },
+    }
+}
+
+fn of_pods(profile: &PodProfile) -> Terms {
+    let id = match &profile.trust_domain {
+        Some(domain) => format!("URI: spiffe://{domain}/ns/NAMESPACE/sa/SERVICEACCOUNT"),
+        None => "URI: none".into(),
+    };
+    let services = match &profile.service_names {
+        Some(domain) => {
+            format!(
+                "DNS names: SERVICE.NAMESPACE.svc and SERVICE.NAMESPACE.svc.{domain}, of the pod's services"
+            )
+        }
+        None => "DNS names: none".into(),
+    };
+    let key_types = KEY_TYPES.iter().filter(|(_, key)| profile.allows_key(*key));
+    let refresh = format!("to be replaced after {:.0}% of it", profile.refresh_after * 100.0);
+    Terms {
+        permitted_subjects: vec!["empty".into()],
+        permitted_extensions: vec![id, services, "nothing that a pod asks for is added".into()],
+        permitted_usages: pod_usages(profile),
+        lifetime: vec![
+            format!("as spec.maxExpirationSeconds asks, but at most {}", duration(profile.longest)),
+            "1h at least, from 2m before it is signed, and never beyond the CA".into(),
+            refresh,
+        ],
+        keys: vec![key_types.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")],
+        approval: allowed(&profile.allowed),
+    }
+}
+
+fn allowed(allowed: &Allowed) -> Vec<String> {
+    match allowed {
+        Allowed::Everyone => vec!["not needed; all pods".into()],
+        Allowed::Only { namespaces, service_accounts } => {
+            let accounts =
+                service_accounts.iter().map(|(namespace, name)| format!("{namespace}/{name}"));
+            vec![
+                "not needed; pods of these only".into(),
+                named("namespaces", &namespaces.iter().collect::<Vec<_>>()),
+                named("service accounts", &accounts.collect::<Vec<_>>()),
+            ]
+        }
+    }
+}
+
+/// Usages by all their names that a request may use; of two that mean the same, the usual one.
+const USAGES: [&str; 19] = [
+    "digital signature",
+    "content commitment",
+    "key encipherment",
+    "data encipherment",
+    "key agreement",
+    "encipher only",
+    "decipher only",
+    "any",
+    "server auth",
+    "client auth",
+    "code signing",
+    "email protection",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "timestamping",
+    "ocsp signing",
+    "microsoft sgc",
+    "netscape sgc",
+];
+
+fn usage_names(usages: &Usages) -> String {
+    let has = |name: &&str| {
+        Usages::from_names(&[name]).is_ok_and(|one| {
+            usages.key.contains(one.key) && usages.extended.is_superset(&one.extended)
+        })
+    };
+    USAGES.into_iter().filter(has).collect::<Vec<_>>().join(", ")
+}
+
+fn usages(allowed: &Usages, required: &[String]) -> Vec<String> {
+    let required = match required {
+        [] => "none of them has to be asked for".to_owned(),
+        required => format!("must be asked for: {}", required.join(", ")),
+    };
+    vec![usage_names(allowed), required]
+}
+
+fn pod_usages(profile: &PodProfile) -> Vec<String> {
+    let usual = profile.usages(PodKeyType::EcdsaP256);
+    let rsa = profile.usages(PodKeyType::Rsa3072);
+    let mut said = vec![usage_names(&usual)];
+    if rsa != usual {
+        said.push(format!("with RSA keys: {}", usage_names(&rsa)));
+    }
+    said
+}
+
+fn named<T: ToString>(what: &str, all: &[T]) -> String {
+    let all = all.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let shown = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
+    format!("{what}: {shown}")
+}
+
+/// A duration in the units of the file.
+pub fn duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let parts = [(seconds / 3600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
+    let shown = parts.iter().filter(|(count, _)| *count > 0);
+    let shown = shown.map(|(count, unit)| format!("{count}{unit}")).collect::<String>();
+    if shown.is_empty() { "0s".into() } else { shown }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use windlass_controllers::signers::config::Signers;
+
+    use super::*;
+
+    fn documents(signers: &str) -> Vec<Document> {
+        let text = format!("{{apiVersion: windlass.dev/v1, kind: Signers, signers: [{signers}]}}");
+        let read = Signers::parse(Path::new("signers.yaml"), &text).unwrap();
+        read.signers.iter().map(document).collect()
+    }
+
+    #[test]
+    fn what_is_in_the_file_is_said() {
+        let documents = documents(
+            "{name: a.b/tls, ca: {made: {directory: d}}, publish: {}, requests: {\
+             commonNames: ['*.a.b'], dnsNames: ['*.a.b', a.b], ipAddresses: [10.0.0.0/8], \
+             usages: [server auth, digital signature], requiredUsages: [server auth], \
+             keyTypes: [ECDSAP256, RSA4096], longest: 36h, lifetime: 90m, chain: false, \
+             approval: {automatic: {users: [jane], groups: [g1, g2]}}}},\
+             {name: a.b/pods, ca: {made: {directory: e}}, pods: {trustDomain: a.b, \
+             serviceNames: true, namespaces: [web], serviceAccounts: [db/x], longest: 2h}}",
+        );
+        let [tls, pods] = documents.as_slice() else { panic!() };
+        assert_eq!(tls.trust_distribution, ["ClusterTrustBundle a.b:tls:anchors"]);
+        let terms = tls.requests.as_ref().unwrap();
+        assert_eq!(terms.permitted_subjects, ["common names: *.a.b", "organizations: none"]);
+        assert_eq!(
+            terms.permitted_extensions[..4],
+            [
+                "DNS names: *.a.b, a.b",
+                "IP addresses: 10.0.0.0/8",
+                "e-mail addresses: none",
+                "URIs: none"
+            ]
+        );
+        assert_eq!(
+            terms.permitted_usages,
+            ["digital signature, server auth", "must be asked for: server auth"]
+        );
+        let lifetime = "as spec.expirationSeconds asks, but at most 36h; 1h30m without it";
+        assert_eq!(terms.lifetime[0], lifetime);
+        assert_eq!(terms.keys, ["ECDSAP256, RSA4096"]);
+        assert_eq!(terms.approval[1..], ["users: jane", "groups: g1, g2"]);
+        assert!(tls.pod_requests.is_none() && pods.requests.is_none());
+
+        let terms = pods.pod_requests.as_ref().unwrap();
+        assert_eq!(
+            terms.permitted_extensions[0],
+            "URI: spiffe://a.b/ns/NAMESPACE/sa/SERVICEACCOUNT"
+        );
+        assert_eq!(
+            terms.permitted_usages,
+            [
+                "digital signature, server auth, client auth",
+                "with RSA keys: digital signature, key encipherment, server auth, client auth"
+            ]
+        );
+        assert_eq!(terms.approval[1..], ["namespaces: web", "service accounts: db/x"]);
+        assert!(terms.lifetime[2].contains("66%"));
+        assert!(pods.trust_distribution[0].starts_with("not published"));
+    }
+
+    /// A usage that the list does not have would be left out of what is said.
+    #[test]
+    fn every_usage_has_a_name() {
+        for name in USAGES {
+            assert_eq!(usage_names(&Usages::from_names(&[name]).unwrap()), name);
+        }
+        let also = ["signing", "s/mime"];
+        let usages = Usages::from_names(&also).unwrap();
+        assert_eq!(usage_names(&usages), "digital signature, email protection");
+    }
+
+    #[test]
+    fn durations_look_as_in_the_file() {
+        for (seconds, shown) in [(0, "0s"), (600, "10m"), (5400, "1h30m"), (7_776_000, "2160h")] {
+            assert_eq!(duration(Duration::from_secs(seconds)), shown);
+        }
+    }
+}

@@ -1,0 +1,241 @@
+use std::path::Path;
+
+use time::Duration as Span;
+use time::macros::datetime;
+use windlass_controllers::signers::config::Signers;
+
+use super::super::authority;
+use super::super::server::Bundle;
+use super::*;
+
+const NOW: OffsetDateTime = datetime!(2026-06-01 12:00 UTC);
+const NAME: &str = "a.b/c";
+
+/// A CA that ends after so long.
+fn files(left: Span) -> Ca {
+    let (from, until) = (NOW - Span::DAY, NOW + left);
+    Ca::Files(Box::new(Files {
+        certificate: "ca.crt".into(),
+        key: "ca.key".into(),
+        mode: 0o600,
+        facts: authority::Facts {
+            subject: "CN=ca".into(),
+            serial: "01".into(),
+            key: "ECDSA P-256".into(),
+            fingerprint: None,
+            not_before: from,
+            not_after: until,
+        },
+        valid: (from, until),
+        anchor: b"anchor".to_vec(),
+    }))
+}
+
+fn with(ca: Ca, change: impl FnOnce(&mut Files)) -> Ca {
+    let Ca::Files(mut files) = ca else { panic!() };
+    change(&mut files);
+    Ca::Files(files)
+}
+
+/// Kubernetes' own signers and one that signs requests for up to a day, and publishes.
+fn facts(ca: Ca) -> Facts {
+    let text = "{apiVersion: windlass.dev/v1, kind: Signers, signers: [{name: a.b/c, publish: {}, \
+        ca: {made: {directory: /nowhere/ca}}, requests: {usages: [any], longest: 24h}}]}";
+    let Signers { signers } = Signers::parse(Path::new("signers.yaml"), text).unwrap();
+    let mut known = Known::built_in(None);
+    known.extend(signers.iter().map(|custom| Known { ca: ca.clone(), ..Known::custom(custom) }));
+    let bundle = Bundle {
+        name: "a.b:c:anchors".into(),
+        signer: NAME.into(),
+        ours: true,
+        anchors: vec![b"old".to_vec(), b"anchor".to_vec()],
+        facts: Vec::new(),
+    };
+    let seen = Seen { bundles: vec![bundle], ..Seen::default() };
+    Facts { bad_file: None, known, server: Ok(seen) }
+}
+
+fn told(facts: &Facts) -> Vec<String> {
+    let found = findings(facts, NOW);
+    let line = |found: &Finding| {
+        let signer = found.signer.as_deref().unwrap_or("-");
+        format!("{} {signer}: {}", found.severity.name(), found.message)
+    };
+    found.iter().map(line).collect()
+}
+
+#[test]
+fn cas_are_looked_at() {
+    let year = Span::days(365);
+    let table: Vec<(Ca, &[&str])> = vec![
+        (files(year), &[]),
+        (files(Span::days(30)), &[]),
+        (
+            files(Span::days(30) - Span::SECOND),
+            &["warning a.b/c: ca.crt expires in 29d, at 2026-07-01T11:59:59Z"],
+        ),
+        (
+            files(Span::hours(23)),
+            &[
+                "warning a.b/c: ca.crt expires in 23h, at 2026-06-02T11:00:00Z",
+                "warning a.b/c: requests.longest is 24h, but ca.crt ends sooner, at 2026-06-02T11:00:00Z",
+            ],
+        ),
+        (files(-Span::SECOND), &["error a.b/c: ca.crt expired at 2026-06-01T11:59:59Z"]),
+        (
+            with(files(year), |files| files.valid.0 = NOW + Span::SECOND),
+            &["error a.b/c: ca.crt is not valid before 2026-06-01T12:00:01Z"],
+        ),
+        (
+            with(files(year), |files| files.mode = 0o640),
+            &["warning a.b/c: ca.key is open to others than its owner: its mode is 0640"],
+        ),
+        (Ca::Unusable("ca.crt is empty".into()), &["error a.b/c: ca.crt is empty"]),
+        (
+            Ca::ToBeMade("/nowhere/ca".into()),
+            &["note a.b/c: its CA in /nowhere/ca will be made at start"],
+        ),
+    ];
+    for (ca, wanted) in table {
+        assert_eq!(told(&facts(ca.clone())), wanted, "{ca:?}");
+    }
+}
+
+#[test]
+fn bundles_have_the_ca() {
+    let ca = files(Span::days(365));
+    let change = |change: fn(&mut Seen)| {
+        let mut facts = facts(ca.clone());
+        change(facts.server.as_mut().unwrap());
+        told(&facts)
+    };
+    let lacks = "error a.b/c: the trust bundle a.b:c:anchors does not have the CA of ca.crt";
+    assert_eq!(change(|seen| seen.bundles[0].anchors.truncate(1)), [lacks]);
+    let foreign = change(|seen| {
+        seen.bundles[0].anchors.clear();
+        seen.bundles[0].ours = false;
+    });
+    assert_eq!(foreign, [format!("{lacks}; somebody else made it")]);
+    let missing = "error a.b/c: its trust bundle a.b:c:anchors is not on the server";
+    assert_eq!(change(|seen| seen.bundles.clear()), [missing]);
+    // Whoever may not see bundles does not know.
+    let refused = change(|seen| {
+        seen.bundles.clear();
+        seen.of_bundles = Sight::Refused("forbidden".into());
+    });
+    assert_eq!(refused, ["error -: ClusterTrustBundles are left out: forbidden"]);
+    let absent = change(|seen| {
+        seen.bundles.clear();
+        (seen.of_bundles, seen.of_pods) = (Sight::Absent, Sight::Absent);
+    });
+    assert_eq!(
+        absent,
+        [
+            "warning a.b/c: its CA cannot be published: the server has no ClusterTrustBundles",
+            "note -: the server has no PodCertificateRequests; they are left out",
+            "note -: the server has no ClusterTrustBundles; they are left out",
+        ]
+    );
+}
+
+fn asked(name: &str, api: Api, state: State, seconds: i64) -> Asked {
+    Asked {
+        signer: NAME.into(),
+        name: name.into(),
+        api,
+        state,
+        since: Some(NOW - Span::seconds(seconds)),
+        why: None,
+    }
+}
+
+#[test]
+fn requests_that_wait_for_too_long_are_told() {
+    let request = |name, state, seconds| asked(name, Api::Request, state, seconds);
+    let pod = |name, state, seconds| asked(name, Api::Pod, state, seconds);
+    let of = |signer: &str, asked: Asked| Asked { signer: signer.into(), ..asked };
+    let (approve, sign) = (State::ToApprove, State::ToSign);
+    let delayed = Asked {
+        why: Some("windlass.dev/SigningDelayed SignerExpired: it has".into()),
+        ..request("b", sign, 200)
+    };
+    let unknown = "no signer of this name is known here";
+    let table: Vec<(Vec<Asked>, Vec<String>)> = vec![
+        (vec![request("a", sign, 60), request("b", approve, 3600)], vec![]),
+        (vec![request("a", State::Denied, 9999), request("b", State::Issued, 9999)], vec![]),
+        (
+            vec![request("a", sign, 61), delayed, request("c", sign, 5)],
+            vec!["error a.b/c: CertificateSigningRequests approved but not signed: 2, the oldest is b, \
+                  for 3m20s (windlass.dev/SigningDelayed SignerExpired: it has)"
+                .into()],
+        ),
+        (
+            vec![request("a", approve, 3601)],
+            vec!["warning a.b/c: CertificateSigningRequests waiting for approval: 1, the oldest is a, \
+                  for 60m"
+                .into()],
+        ),
+        (
+            vec![pod("ns/a", sign, 61)],
+            vec!["error a.b/c: PodCertificateRequests not signed: 1, the oldest is ns/a, for 61s; \
+                  the signer signs no such requests"
+                .into()],
+        ),
+        (
+            vec![of("x.y/z", request("a", approve, 5))],
+            vec![format!(
+                "warning x.y/z: CertificateSigningRequests waiting for approval: 1, the oldest is a, \
+                 for 5s; {unknown}"
+            )],
+        ),
+        (
+            vec![of("x.y/z", request("a", sign, 61))],
+            vec![format!(
+                "error x.y/z: CertificateSigningRequests approved but not signed: 1, the oldest is a, \
+                 for 61s; {unknown}"
+            )],
+        ),
+        // Somebody else signs for it.
+        (
+            vec![
+                of("x.y/z", request("a", approve, 5)),
+                of("x.y/z", request("b", State::Issued, 50)),
+            ],
+            vec![],
+        ),
+        (
+            vec![of("kubernetes.io/kube-apiserver-serving", request("a", sign, 61))],
+            vec!["error kubernetes.io/kube-apiserver-serving: CertificateSigningRequests approved \
+                  but not signed: 1, the oldest is a, for 61s; the signer signs no such requests"
+                .into()],
+        ),
+    ];
+    for (asked, wanted) in table {
+        let mut facts = facts(files(Span::days(365)));
+        facts.server.as_mut().unwrap().asked = asked.clone();
+        assert_eq!(told(&facts), wanted, "{asked:?}");
+    }
+}
+
+#[test]
+fn errors_come_first_and_trouble_is_one_finding() {
+    let mut facts = facts(files(Span::DAY));
+    facts.known.truncate(5);
+    facts.bad_file = Some("signers.yaml:1:1: kind: is missing".into());
+    let stranger = Asked { signer: "x.y/z".into(), ..asked("a", Api::Request, State::ToSign, 99) };
+    facts.server.as_mut().unwrap().asked = vec![stranger];
+    // The signer may be one of the file, so nothing is said of that.
+    let stuck = "error x.y/z: CertificateSigningRequests approved but not signed: 1, the oldest is a, \
+                 for 99s";
+    assert_eq!(told(&facts), ["error -: signers.yaml:1:1: kind: is missing", stuck]);
+    facts.server = Err(Trouble::Unreachable("cannot reach it".into()));
+    assert_eq!(told(&facts).last().unwrap(), "error -: cannot reach it");
+    facts.server = Err(Trouble::NoServer("no kubeconfig".into()));
+    assert_eq!(told(&facts).last().unwrap(), "warning -: no server was looked at: no kubeconfig");
+    facts.server = Err(Trouble::NotAsked);
+    assert_eq!(told(&facts), ["error -: signers.yaml:1:1: kind: is missing"]);
+    let mut facts = self::facts(files(Span::DAY * 2));
+    facts.server = Err(Trouble::Unreachable("cannot reach it".into()));
+    let severities = findings(&facts, NOW).into_iter().map(|found| found.severity);
+    assert_eq!(severities.collect::<Vec<_>>(), [Severity::Error, Severity::Warning]);
+}

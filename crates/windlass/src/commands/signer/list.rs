@@ -1,0 +1,200 @@
+//! Signers, one a line.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use time::OffsetDateTime;
+use windlass_api::age::human_duration;
+
+use super::asked::{Tally, tallies};
+use super::authority::{Ca, Facts};
+use super::known::Known;
+use super::server::{Bundle, Seen, Sight};
+use super::terms::Kind;
+use crate::cli::Format;
+use crate::commands::print::{plain, table, word, words};
+
+/// A signer and all there is to say in a line.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    pub name: String,
+    pub kind: Kind,
+    pub ca: CaCell,
+    /// What was asked of it; none if nobody could be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<Tally>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod_requests: Option<Tally>,
+    /// Whether what was asked of it can be added up.
+    #[serde(skip)]
+    pub counted: bool,
+    /// Trust bundles for it; none if nobody could be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bundles: Option<Vec<String>>,
+    pub policy: String,
+}
+
+/// What is known of a CA, for a line.
+#[derive(Debug, Serialize)]
+#[serde(tag = "from", rename_all = "camelCase")]
+pub enum CaCell {
+    /// Nothing.
+    Unknown,
+    /// It is made when the signer starts.
+    ToBeMade { directory: String },
+    /// It cannot be used.
+    Unusable { why: String },
+    /// From its files.
+    File { file: String, certificate: Facts },
+    /// From what the server has for it.
+    Bundles { certificates: Vec<Facts> },
+}
+
+/// All signers: those that are known, and those that only the server has heard of.
+pub fn rows(known: &[Known], seen: Option<&Seen>) -> Vec<Row> {
+    let nothing = Seen::default();
+    let sights = seen.unwrap_or(&nothing);
+    let mut counts: BTreeMap<&str, (Tally, Tally)> = tallies(&sights.asked);
+    for bundle in &sights.bundles {
+        counts.entry(&bundle.signer).or_default();
+    }
+    let clear = |sight: &Sight| seen.is_some() && *sight == Sight::Clear;
+    let refused = |sight: &Sight| matches!(sight, Sight::Refused(_));
+    let counted = seen.is_some() && !refused(&sights.of_requests) && !refused(&sights.of_pods);
+    let row = |name: &str, kind, ca: &Ca, (requests, pods): (Tally, Tally), policy| {
+        let published = of(&sights.bundles, name);
+        Row {
+            name: name.to_owned(),
+            kind,
+            ca: cell(ca, &published),
+            requests: clear(&sights.of_requests).then_some(requests),
+            pod_requests: clear(&sights.of_pods).then_some(pods),
+            counted,
+            bundles: clear(&sights.of_bundles).then(|| names(&published)),
+            policy,
+        }
+    };
+    let mut rows = Vec::new();
+    for each in known {
+        let counts = counts.remove(each.name()).unwrap_or_default();
+        rows.push(row(each.name(), each.kind(), &each.ca, counts, each.document.brief()));
+    }
+    for (name, counts) in counts {
+        rows.push(row(name, Kind::Unknown, &Ca::Elsewhere, counts, "unknown here".into()));
+    }
+    rows
+}
+
+fn of<'a>(bundles: &'a [Bundle], signer: &str) -> Vec<&'a Bundle> {
+    bundles.iter().filter(|bundle| bundle.signer == signer).collect()
+}
+
+fn names(bundles: &[&Bundle]) -> Vec<String> {
+    bundles.iter().map(|bundle| bundle.name.clone()).collect()
+}
+
+fn cell(ca: &Ca, published: &[&Bundle]) -> CaCell {
+    match ca {
+        Ca::ToBeMade(directory) => CaCell::ToBeMade { directory: directory.display().to_string() },
+        Ca::Unusable(why) => CaCell::Unusable { why: why.clone() },
+        Ca::Files(files) => CaCell::File {
+            file: files.certificate.display().to_string(),
+            certificate: files.facts.clone(),
+        },
+        Ca::Elsewhere => {
+            let certificates = published.iter().flat_map(|bundle| bundle.facts.clone());
+            match certificates.collect::<Vec<_>>() {
+                certificates if certificates.is_empty() => CaCell::Unknown,
+                certificates => CaCell::Bundles { certificates },
+            }
+        }
+    }
+}
+
+impl CaCell {
+    fn certificates(&self) -> &[Facts] {
+        match self {
+            Self::Unknown | Self::ToBeMade { .. } | Self::Unusable { .. } => &[],
+            Self::File { certificate, .. } => std::slice::from_ref(certificate),
+            Self::Bundles { certificates } => certificates,
+        }
+    }
+
+    /// When it ends; of several, the first that does.
+    fn expiry(&self, now: OffsetDateTime) -> String {
+        match self {
+            Self::Unknown => "<unknown>".into(),
+            Self::ToBeMade { .. } => "<to be made>".into(),
+            Self::Unusable { .. } => "<unusable>".into(),
+            Self::File { .. } | Self::Bundles { .. } => {
+                let ends = self.certificates().iter().map(|facts| facts.not_after).min();
+                let left = ends.map_or(0, |ends| (ends - now).whole_seconds());
+                if left < 0 { "expired".into() } else { human_duration(left) }
+            }
+        }
+    }
+
+    fn each(&self, what: impl Fn(&Facts) -> String) -> String {
+        match self.certificates() {
+            [] => "<unknown>".into(),
+            all => all.iter().map(what).collect::<Vec<_>>().join(","),
+        }
+    }
+}
+
+/// The rows as text.
+pub fn text(rows: &[Row], format: Option<Format>, now: OffsetDateTime) -> String {
+    if format == Some(Format::Name) {
+        return rows.iter().map(|row| word(&row.name) + "\n").collect();
+    }
+    let wide = format == Some(Format::Wide);
+    let mut head =
+        vec!["NAME", "KIND", "CA-EXPIRES", "TO-APPROVE", "TO-SIGN", "REFUSED", "ISSUED", "BUNDLES"];
+    if wide {
+        head.extend(["CA-KEY", "CA-SERIAL", "CA-SHA256", "POLICY"]);
+    }
+    let mut lines = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
+    lines.extend(rows.iter().map(|row| line(row, wide, now)));
+    table(&lines)
+}
+
+fn line(row: &Row, wide: bool, now: OffsetDateTime) -> Vec<String> {
+    let mut line = vec![word(&row.name), row.kind.name().to_owned(), row.ca.expiry(now)];
+    line.extend(if row.counted { counts(row, now) } else { ["-"; 4].map(str::to_owned) });
+    line.push(match row.bundles.as_deref() {
+        None => "-".into(),
+        Some([]) => "<none>".into(),
+        Some(names) => words(names),
+    });
+    if wide {
+        line.push(row.ca.each(|facts| facts.key.clone()));
+        line.push(row.ca.each(|facts| facts.serial.clone()));
+        line.push(row.ca.each(|facts| {
+            // Enough to tell two apart; all of it is in the documents.
+            let all = facts.fingerprint.as_deref().unwrap_or("<unknown>");
+            all.get(..16).unwrap_or(all).to_owned()
+        }));
+        line.push(plain(&row.policy));
+    }
+    line
+}
+
+/// The requests of both kinds; one that the server does not have has none.
+fn counts(row: &Row, now: OffsetDateTime) -> [String; 4] {
+    let both = [&row.requests, &row.pod_requests].into_iter().flatten();
+    let all = both.fold(Tally::default(), |all, each| all.with(each));
+    let waits = all.oldest_awaiting_signature.map(|since| {
+        let age = human_duration((now - since).whole_seconds());
+        format!("{} ({age})", all.awaiting_signature)
+    });
+    [
+        all.awaiting_approval.to_string(),
+        waits.unwrap_or_else(|| all.awaiting_signature.to_string()),
+        (all.denied + all.failed).to_string(),
+        all.issued.to_string(),
+    ]
+}
+
+#[cfg(test)]
+mod tests;

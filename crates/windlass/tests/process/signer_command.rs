@@ -1,0 +1,250 @@
+//! `windlass signer`: looking at signers, with a server that has some of its user's own.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Output;
+use std::time::Instant;
+
+use serde_json::Value;
+use time::{Duration, OffsetDateTime};
+use windlass_pki::{Authority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+
+use crate::access::add_user;
+use crate::issue::{fails, ok, windlass};
+use crate::kubectl::Kubectl;
+use crate::server::{PATIENCE, Place};
+
+const SIGNERS: &str = "\
+apiVersion: windlass.dev/v1
+kind: Signers
+signers:
+- name: example.com/server-tls
+  ca: {files: {certificate: tls/ca.crt, key: tls/ca.key}}
+  requests:
+    dnsNames: ['*.example.com']
+    usages: [digital signature, server auth]
+    longest: 24h
+  publish: {}
+- name: example.com/made
+  ca: {made: {directory: made}}
+  requests: {commonNames: ['*'], usages: [client auth], longest: 24h}
+  publish: {}
+";
+
+const TLS: &str = "example.com/server-tls";
+
+/// A directory with signers of the user's own, and the CA of the first of them.
+fn place() -> Place {
+    let place = Place::new();
+    fs::create_dir_all(place.data().join("tls")).unwrap();
+    fs::set_permissions(place.data(), fs::Permissions::from_mode(0o700)).unwrap();
+    fs::write(place.data().join("signers.yaml"), SIGNERS).unwrap();
+    let now = OffsetDateTime::now_utc();
+    let validity = Validity::new(now - Duration::HOUR, now + Duration::days(90)).unwrap();
+    let serial = Serial::random(&SystemRandom::new()).unwrap();
+    let (subject, key) = (Subject::new("tls", &[]).unwrap(), PrivateKey::generate().unwrap());
+    let ca = Authority::self_signed(&subject, validity, key, serial).unwrap();
+    put(&place.data().join("tls/ca.crt"), &ca.certificate().to_pem());
+    put(&place.data().join("tls/ca.key"), &ca.key().to_pem().unwrap());
+    place
+}
+
+fn put(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
+/// What is found, and whether that is well.
+fn check(admin: &Kubectl, args: &[&str]) -> (Option<i32>, Value) {
+    let args = [&["signer", "check", "--data-dir", "data", "-o", "json"], args].concat();
+    let Output { status, stdout, .. } = windlass(admin, &args).output().unwrap();
+    (status.code(), json(&String::from_utf8(stdout).unwrap()))
+}
+
+/// Tries until nothing is found: anchors are published a moment after the start.
+fn until_well(admin: &Kubectl) {
+    let started = Instant::now();
+    loop {
+        let (code, found) = check(admin, &[]);
+        if found["findings"].as_array().unwrap().is_empty() {
+            return assert_eq!(code, Some(0));
+        }
+        assert!(started.elapsed() < PATIENCE, "{found:#}");
+    }
+}
+
+#[test]
+fn signers_are_listed_and_shown() {
+    let admin = Kubectl::on(place().start());
+    until_well(&admin);
+    ok(&admin, &["issue", "--signer", TLS, "--dns", "a.example.com", "--approve", "--out", "a"]);
+    ok(
+        &admin,
+        &[
+            "issue",
+            "--signer",
+            "example.com/made",
+            "--cn",
+            "b",
+            "--usage",
+            "client auth",
+            "--approve",
+            "--out",
+            "b",
+        ],
+    );
+    admin.ok_with(&stranger(), &["create", "-f", "-"]);
+
+    let list = json(&ok(&admin, &["signer", "list", "--data-dir", "data", "-o", "json"]));
+    assert_eq!(list["leftOut"], Value::Array(Vec::new()));
+    let of = |name: &str| {
+        let items = list["items"].as_array().unwrap();
+        items.iter().find(|item| item["name"] == name).unwrap().clone()
+    };
+    let tls = of(TLS);
+    assert_eq!((&tls["kind"], &tls["requests"]["issued"]), (&"custom".into(), &1.into()));
+    assert_eq!(tls["bundles"][0], "example.com:server-tls:anchors");
+    assert_eq!(tls["ca"]["certificate"]["subject"], "CN=tls");
+    let serving = of("kubernetes.io/kube-apiserver-serving");
+    assert_eq!(serving["ca"]["certificates"][0]["subject"], "CN=windlass-ca");
+    let client = of("kubernetes.io/kube-apiserver-client");
+    assert_eq!(client["ca"]["certificate"]["subject"], "CN=windlass-client-ca");
+    let unknown = of("example.com/nobody");
+    assert_eq!(unknown["kind"], "unknown");
+    assert_eq!(unknown["requests"]["awaitingApproval"], 1);
+    let wide = ok(&admin, &["signer", "list", "--data-dir", "data", "-o", "wide"]);
+    assert_eq!(wide.lines().count(), 1 + list["items"].as_array().unwrap().len(), "{wide}");
+
+    for (name, words) in [
+        (TLS, ["DNS names: *.example.com", "ClusterTrustBundle example.com:server-tls:anchors"]),
+        ("kubernetes.io/kubelet-serving", ["one organization: system:nodes", "server auth"]),
+    ] {
+        let shown = ok(&admin, &["signer", "show", name, "--data-dir", "data"]);
+        assert!(words.iter().all(|words| shown.contains(words)), "{shown}");
+        let show =
+            |format| ok(&admin, &["signer", "show", name, "--data-dir", "data", "-o", format]);
+        let yaml: Value = serde_saphyr::from_str(&show("yaml")).unwrap();
+        assert_eq!(json(&show("json")), yaml);
+        assert!(show("wide").contains("SHA-256 "));
+    }
+    let told = fails(&admin, &["signer", "show", "example.com/x", "--data-dir", "data"]);
+    assert!(told.contains("no signer \"example.com/x\"") && told.contains(TLS), "{told}");
+
+    // Who may not look is not told that all is well.
+    let somebody = admin.with(add_user(&admin, "bob", &[]));
+    let (code, found) = check(&somebody, &[]);
+    assert_eq!((code, &found["errors"]), (Some(1), &3.into()), "{found:#}");
+    let list = ok(&somebody, &["signer", "list", "--data-dir", "data"]);
+    let line = list.lines().find(|line| line.starts_with(TLS)).unwrap();
+    let words = line.split_whitespace().skip(3).collect::<Vec<_>>();
+    assert_eq!(words, ["-"; 5], "{list}");
+
+    // A signer that nobody knows is no failure while nobody has approved anything.
+    let (code, found) = check(&admin, &[]);
+    assert_eq!((code, &found["warnings"]), (Some(0), &1.into()), "{found:#}");
+    let told = found["findings"][0]["message"].as_str().unwrap();
+    assert!(told.ends_with("no signer of this name is known here"), "{told}");
+}
+
+/// A request to a signer that there is not.
+fn stranger() -> String {
+    let fixture = "../server/tests/api/conformance/fixtures/csr-p256.pem";
+    let text = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(fixture)).unwrap();
+    let text = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text);
+    format!(
+        "apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\nmetadata: {{name: stranger}}\n\
+         spec: {{request: {text}, signerName: example.com/nobody, usages: [client auth]}}\n"
+    )
+}
+
+#[test]
+fn what_is_wrong_is_found() {
+    let place = place();
+    let mut command = place.up("127.0.0.1:0");
+    command.args(["--feature-gates", "PodCertificateRequest=false"]);
+    let Ok(server) = place.launch(command) else { panic!("it does not start") };
+    let admin = Kubectl::on(server);
+    let data = admin.server.place().data();
+    let output = windlass(&admin, &["signer", "list", "--data-dir", "data"]).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success());
+    assert!(told.contains("the server has no PodCertificateRequests; they are left out"), "{told}");
+
+    let files_only = |words: &str| {
+        let (code, found) = check(&admin, &["--files-only"]);
+        let [finding] = found["findings"].as_array().unwrap().as_slice() else {
+            panic!("{found:#}")
+        };
+        let message = finding["message"].as_str().unwrap();
+        assert!(message.contains(words), "{found:#}");
+        assert_eq!(code == Some(1), finding["severity"] == "error", "{found:#}");
+        code
+    };
+    fs::set_permissions(data.join("tls/ca.key"), fs::Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(
+        files_only("tls/ca.key is open to others than its owner: its mode is 0644"),
+        Some(0)
+    );
+    fs::set_permissions(data.join("tls/ca.key"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::remove_file(data.join("made/ca.crt")).unwrap();
+    assert_eq!(files_only("made/ca.crt is missing though"), Some(1));
+    fs::remove_file(data.join("made/ca.key")).unwrap();
+    assert_eq!(files_only("made will be made at start"), Some(0));
+    assert_eq!(fs::read_dir(data.join("made")).unwrap().count(), 0);
+
+    let good = fs::read_to_string(data.join("tls/ca.crt")).unwrap();
+    fs::write(data.join("tls/ca.crt"), &good[..good.len() / 2]).unwrap();
+    let output = windlass(&admin, &["signer", "check", "--data-dir", "data"]).output().unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    let line = told.lines().find(|line| line.starts_with("error    example.com/server-tls: "));
+    assert!(line.unwrap_or_default().contains("data/tls/ca.crt"), "{told}");
+
+    // What the server signs with and publishes is not what is in the file.
+    fs::write(data.join("tls/ca.crt"), fs::read(data.join("pki/ca.crt")).unwrap()).unwrap();
+    fs::write(data.join("tls/ca.key"), fs::read(data.join("pki/client-ca.key")).unwrap()).unwrap();
+    let (_, found) = check(&admin, &[]);
+    let told = found["findings"][0]["message"].as_str().unwrap();
+    assert!(told.ends_with("the private key does not belong to the certificate"), "{told}");
+
+    put(&data.join("signers.yaml"), &SIGNERS.replace("longest: 24h", "longest: 24"));
+    let (code, found) = check(&admin, &["--files-only"]);
+    let told = found["findings"][0]["message"].as_str().unwrap();
+    assert!(told.contains("signers.yaml:9:14: signers[0].requests.longest: "), "{told}");
+    assert_eq!(code, Some(1));
+    let told = fails(&admin, &["signer", "list", "--data-dir", "data"]);
+    assert!(told.contains("signers.yaml:9:14: "), "{told}");
+    // Kubernetes' own need no file.
+    ok(&admin, &["signer", "show", "kubernetes.io/legacy-unknown", "--data-dir", "data"]);
+}
+
+#[test]
+fn files_are_checked_without_a_server() {
+    let admin = Kubectl::on(place().start());
+    until_well(&admin);
+    let text = fs::read_to_string(&admin.kubeconfig).unwrap();
+    let dead = text.replace(&admin.server.address.to_string(), "127.0.0.1:1");
+    fs::write(admin.server.place().path().join("dead"), dead).unwrap();
+    fs::write(admin.server.place().data().join("tls/ca.key"), "").unwrap();
+    let (code, found) = check(&admin, &["--kubeconfig", "dead"]);
+    assert_eq!((code, &found["errors"]), (Some(1), &2.into()), "{found:#}");
+    let messages = found["findings"].as_array().unwrap().iter();
+    let messages = messages.map(|finding| finding["message"].as_str().unwrap()).collect::<Vec<_>>();
+    assert!(messages[0].ends_with("tls/ca.key is empty"), "{messages:?}");
+    assert!(messages[1].starts_with("cannot reach the server of the kubeconfig: "), "{messages:?}");
+    let told = fails(&admin, &["signer", "list", "--kubeconfig", "dead", "--data-dir", "data"]);
+    assert!(told.contains("cannot reach the server") && told.lines().count() == 1, "{told}");
+
+    // Nobody has named a server, and none is looked at.
+    let mut command = windlass(&admin, &["signer", "list", "--data-dir", "data"]);
+    let home = admin.server.place().path();
+    let output = command.env_remove("KUBECONFIG").env("HOME", home).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && told.contains("no server was looked at: "), "{told}");
+    assert!(String::from_utf8(output.stdout).unwrap().contains(TLS));
+}
