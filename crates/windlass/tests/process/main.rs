@@ -31,6 +31,6 @@ mod python;
 mod reload;
 mod rights;
 mod server;
+mod signer_command;
 mod signing;
 mod traffic;
-mod signer_command;

@@ -5,6 +5,7 @@ mod shown;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use windlass_pki::limits::MIN_RSA_BITS;
 use windlass_pki::{EllipticCurve, KeyAlgorithm, SubjectKey, Usages};
 
 use super::document::{ConfigError, Field};
@@ -153,10 +154,15 @@ impl RequestProfile {
         })
     }
 
-    /// Whether a key may be certified. Weak ones are refused elsewhere, for everybody.
+    /// Whether a key may be certified: one of those that are named, or else any that is not weak.
     pub fn allows_key(&self, key: &SubjectKey) -> bool {
-        let named = self.key_types.as_ref();
-        named.is_none_or(|named| KeyType::of(key).is_some_and(|kind| named.contains(&kind)))
+        match (&self.key_types, key.algorithm()) {
+            (Some(named), _) => KeyType::of(key).is_some_and(|kind| named.contains(&kind)),
+            // Kubernetes' own signers take shorter ones; these have no past to keep up with.
+            (None, KeyAlgorithm::Rsa { modulus_bits }) => modulus_bits >= MIN_RSA_BITS,
+            // Other weak ones are refused for everybody when they are to be signed.
+            (None, _) => true,
+        }
     }
 }
 

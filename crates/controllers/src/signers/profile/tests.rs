@@ -69,6 +69,9 @@ fn keys_are_of_the_kinds_that_are_named() {
     }
     let weak = "a key of type RSA1024 is not allowed by the signer's profile";
     assert_eq!(said(&format!("{any}: [RSA2048, RSA3072]"), "key rsa1024"), weak);
+    let unnamed = "commonNames: ['*'], organizations: ['*']";
+    assert_eq!(said(unnamed, "key rsa1024"), weak);
+    assert_eq!(said(unnamed, "rsa sha512"), "");
 }
 
 #[test]

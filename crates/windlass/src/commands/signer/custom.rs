@@ -8,7 +8,7 @@ use windlass_controllers::signers::config::{
 };
 use windlass_pki::{PodKeyType, Usages};
 
-use super::terms::{ANY_KEY, Document, Kind, NO_CA, Terms};
+use super::terms::{Document, Kind, NO_CA, STRONG_KEY, Terms};
 
 /// What a signer of the file does.
 pub fn document(custom: &Custom) -> Document {
@@ -58,7 +58,7 @@ fn of_requests(profile: &RequestProfile) -> Terms {
             Some(types) => {
                 types.iter().map(|kind| KeyType::name(*kind)).collect::<Vec<_>>().join(", ")
             }
-            None => ANY_KEY.into(),
+            None => STRONG_KEY.into(),
         }],
         approval: match &profile.approval {
             Approval::Manual => vec!["by others, never automatic".into()],

@@ -60,8 +60,10 @@ pub const NO_CA: &str = "never: basic constraints are critical and say that it i
 /// As [`NO_CA`], of a signer that signs nothing.
 pub const NOTHING_SIGNED: &str = "does not arise: it signs nothing";
 
-/// Keys that get certificates where nothing else is said.
+/// Keys that get certificates from Kubernetes' own signers.
 pub const ANY_KEY: &str = "RSA of 1024 to 8192 bits, ECDSA on P-256, P-384 and P-521, Ed25519";
+/// Keys that get certificates from the user's own where nothing else is said.
+pub const STRONG_KEY: &str = "RSA of 2048 to 8192 bits, ECDSA on P-256, P-384 and P-521, Ed25519";
 
 impl Document {
     /// What it signs, in a few words.
