@@ -119,7 +119,8 @@ struct Approving {
 
 impl Approving {
     async fn reconcile(self: Arc<Self>, name: String) -> anyhow::Result<Next> {
-        let Some(waiting) = self.requests.get(&name) else { return Ok(Next::Done) };
+        let waiting = self.requests.read(&self.api, &name).await?;
+        let Some(waiting) = waiting else { return Ok(Next::Done) };
         let request = &waiting.request;
         if !is_undecided(request) {
             return Ok(Next::Done);

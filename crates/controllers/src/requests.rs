@@ -1,6 +1,7 @@
 //! Requests for certificates that wait for somebody, as a watch last saw them.
 //!
-//! What needs no more work is let go at once, so this holds what is pending and not the archive.
+//! What needs no more work is let go at once, so this holds what is pending and not the archive. If
+//! very many are pending, only the names of most are held, and each is read when it is its turn.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,10 +32,25 @@ pub const DENIED: &str = "Denied";
 /// A signer refused it.
 pub const FAILED: &str = "Failed";
 
+/// So many requests are held as a whole: a few MiB.
+const WHOLE: usize = 2_000;
+
 /// The requests that wait, by name.
 #[derive(Default)]
 pub struct Requests {
-    by_name: Mutex<HashMap<String, Waiting>>,
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    by_name: HashMap<String, Entry>,
+    whole: usize,
+}
+
+struct Entry {
+    uid: Option<String>,
+    since: Instant,
+    request: Option<Arc<Request>>,
 }
 
 /// A request and since when it is known to wait.
@@ -48,22 +64,36 @@ pub struct Waiting {
 
 impl Requests {
     /// The request of this name, if it waits.
-    pub fn get(&self, name: &str) -> Option<Waiting> {
-        self.lock().get(name).cloned()
+    pub async fn read(
+        &self,
+        api: &Api<Request>,
+        name: &str,
+    ) -> Result<Option<Waiting>, kube::Error> {
+        let found = self.lock().by_name.get(name).map(|entry| (entry.request.clone(), entry.since));
+        let Some((request, since)) = found else { return Ok(None) };
+        let request = match request {
+            Some(request) => Some(request),
+            None => api.get_opt(name).await?.map(Arc::new),
+        };
+        Ok(request.map(|request| Waiting { request, since }))
     }
 
-    /// The names of those that wait and are such.
+    /// The names of those that wait and are such, or may be.
     pub fn names(&self, such: impl Fn(&Request) -> bool) -> Vec<String> {
-        let waiting = self.lock();
-        let such = waiting.iter().filter(|(_, waiting)| such(&waiting.request));
+        let held = self.lock();
+        let may_be = |entry: &Entry| entry.request.as_ref().is_none_or(|request| such(request));
+        let such = held.by_name.iter().filter(|(_, entry)| may_be(entry));
         such.map(|(name, _)| name.clone()).collect()
     }
 
     fn keep(&self, name: String, request: Request) {
-        let mut waiting = self.lock();
-        let before = waiting.get(&name).filter(|w| w.request.metadata.uid == request.metadata.uid);
+        let mut held = self.lock();
+        let uid = request.metadata.uid.clone();
+        let before = held.remove(&name).filter(|before| before.uid == uid);
         let since = before.map_or_else(Instant::now, |before| before.since);
-        waiting.insert(name, Waiting { request: Arc::new(request), since });
+        let request = (held.whole < WHOLE).then(|| Arc::new(request));
+        held.whole += usize::from(request.is_some());
+        held.by_name.insert(name, Entry { uid, since, request });
     }
 
     fn forget(&self, name: &str) {
@@ -71,11 +101,21 @@ impl Requests {
     }
 
     fn retain(&self, names: &HashSet<String>) {
-        self.lock().retain(|name, _| names.contains(name));
+        let mut held = self.lock();
+        held.by_name.retain(|name, _| names.contains(name));
+        held.whole = held.by_name.values().filter(|entry| entry.request.is_some()).count();
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Waiting>> {
-        self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Held {
+    fn remove(&mut self, name: &str) -> Option<Entry> {
+        let entry = self.by_name.remove(name)?;
+        self.whole -= usize::from(entry.request.is_some());
+        Some(entry)
     }
 }
 
@@ -180,4 +220,41 @@ pub fn is_conflict(error: &kube::Error) -> bool {
 /// What the API says when an object is gone.
 pub fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_not_found())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn of_very_many_only_names_are_held() {
+        let requests = Requests::default();
+        let request = |uid: &str| {
+            let mut request = Request::default();
+            request.metadata.uid = Some(uid.into());
+            request.spec.signer_name = "a".into();
+            request
+        };
+        for number in 0..WHOLE + 10 {
+            requests.keep(number.to_string(), request("1"));
+        }
+        let whole = |name: &str| requests.lock().by_name[name].request.is_some();
+        assert!(whole("0") && !whole(&WHOLE.to_string()));
+        // Those of which only the name is known may be anybody's.
+        assert_eq!(requests.names(|request| request.spec.signer_name == "b").len(), 10);
+        // One that goes makes room for the next that is seen.
+        requests.forget("0");
+        requests.forget("0");
+        let first = requests.lock().by_name[&WHOLE.to_string()].since;
+        tokio::time::advance(std::time::Duration::from_secs(1)).await;
+        requests.keep(WHOLE.to_string(), request("1"));
+        assert!(whole(&WHOLE.to_string()));
+        assert_eq!(requests.lock().by_name[&WHOLE.to_string()].since, first);
+        requests.keep(WHOLE.to_string(), request("2"));
+        assert_ne!(requests.lock().by_name[&WHOLE.to_string()].since, first);
+        assert_eq!(requests.lock().whole, WHOLE);
+        requests.retain(&HashSet::from(["1".to_owned(), "gone".to_owned()]));
+        let held = requests.lock();
+        assert_eq!((held.whole, held.by_name.len()), (1, 1));
+    }
 }

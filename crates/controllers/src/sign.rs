@@ -156,7 +156,8 @@ impl Signing {
     }
 
     async fn reconcile(self: Arc<Self>, name: String) -> anyhow::Result<Next> {
-        let Some(Waiting { request, since }) = self.requests.get(&name) else {
+        let waiting = self.requests.read(&self.api, &name).await?;
+        let Some(Waiting { request, since }) = waiting else {
             return Ok(Next::Done);
         };
         match self.answer(&request, since).await {
