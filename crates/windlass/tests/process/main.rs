@@ -27,6 +27,7 @@ mod kubectl;
 mod leaders;
 mod lifecycle;
 mod overload;
+mod pod_certificates;
 mod python;
 mod reload;
 mod rights;

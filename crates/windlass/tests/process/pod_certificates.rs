@@ -1,0 +1,118 @@
+//! Certificates for pods and from a signer of one's own, by the pages about them.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use crate::kubectl::Kubectl;
+use crate::server::{PATIENCE, Place};
+
+const PODS: &str = include_str!("../../../../docs/pod-certificates.md");
+const REQUESTS: &str = include_str!("../../../../docs/signers.md");
+const STUB: &[u8] =
+    include_bytes!("../../../server/tests/api/conformance/fixtures/pcr-p256.stub.der");
+
+/// A YAML text of a page, after so many others.
+fn yaml(page: &'static str, others: usize) -> &'static str {
+    page.split("```yaml\n").nth(others + 1).unwrap().split_once("```").unwrap().0
+}
+
+fn with_signers(file: &str) -> Kubectl {
+    let place = Place::new();
+    fs::create_dir(place.data()).unwrap();
+    fs::write(place.data().join("signers.yaml"), file).unwrap();
+    Kubectl::on(place.start())
+}
+
+/// What a command says, which must end well.
+fn said(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str], folder: &Path) -> String {
+    let output = Command::new(program)
+        .args(arguments)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_pod_gets_a_certificate() {
+    let kubectl = with_signers(yaml(PODS, 0));
+    kubectl.ok(&["create", "namespace", "web"]);
+    kubectl.ok(&["create", "serviceaccount", "frontend", "-n", "web"]);
+    kubectl.ok(&["create", "service", "clusterip", "shop", "--tcp=443", "-n", "web"]);
+    kubectl.ok(&["set", "selector", "service", "shop", "app=web", "-n", "web"]);
+    let node = "apiVersion: v1\nkind: Node\nmetadata: {name: node-1}\n";
+    kubectl.ok_with(node, &["create", "-f", "-"]);
+    let pod = yaml(PODS, 1).replace("spec:\n", "spec:\n  nodeName: node-1\n");
+    kubectl.ok_with(&pod, &["create", "-f", "-"]);
+    let uid = |arguments: &[&str]| {
+        let object = kubectl.json(&[&["get"], arguments].concat());
+        object["metadata"]["uid"].as_str().unwrap().to_owned()
+    };
+    // As its node would ask.
+    let request = format!(
+        "apiVersion: certificates.k8s.io/v1\nkind: PodCertificateRequest\nmetadata: {{name: r, namespace: web}}\nspec:\n  \
+         signerName: example.com/workloads\n  podName: web-0\n  podUID: {}\n  serviceAccountName: frontend\n  serviceAccountUID: {}\n  \
+         nodeName: node-1\n  nodeUID: {}\n  stubPKCS10Request: {}\n",
+        uid(&["pod", "web-0", "-n", "web"]),
+        uid(&["serviceaccount", "frontend", "-n", "web"]),
+        uid(&["node", "node-1"]),
+        STANDARD.encode(STUB),
+    );
+    kubectl.ok_with(&request, &["create", "-f", "-"]);
+    let status = answered(&kubectl);
+    assert_eq!(status["conditions"][0]["type"], "Issued", "{status}");
+    let folder = kubectl.server.place().path();
+    fs::write(folder.join("pod.crt"), status["certificateChain"].as_str().unwrap()).unwrap();
+    let bundle = kubectl.json(&["get", "clustertrustbundle", "example.com:workloads:anchors"]);
+    fs::write(folder.join("ca.crt"), bundle["spec"]["trustBundle"].as_str().unwrap()).unwrap();
+    let verified = said("openssl", &["verify", "-CAfile", "ca.crt", "pod.crt"], folder);
+    assert_eq!(verified, "pod.crt: OK\n");
+    let shown = ["x509", "-in", "pod.crt", "-noout", "-ext", "subjectAltName"];
+    let names = said("openssl", &shown, folder);
+    for name in [
+        "URI:spiffe://example.com/ns/web/sa/frontend",
+        "DNS:shop.web.svc",
+        "DNS:shop.web.svc.cluster.local",
+    ] {
+        assert!(names.contains(name), "{name} is not among {names}");
+    }
+}
+
+fn answered(kubectl: &Kubectl) -> Value {
+    let started = Instant::now();
+    loop {
+        let request = kubectl.json(&["get", "podcertificaterequest", "r", "-n", "web"]);
+        if request["status"]["conditions"].is_array() {
+            return request["status"].clone();
+        }
+        assert!(started.elapsed() < PATIENCE, "there is no answer: {request}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn windlass_issue_works_with_a_signer_of_ones_own() {
+    let kubectl = with_signers(yaml(REQUESTS, 0));
+    let folder = kubectl.server.place().path();
+    let kubeconfig = kubectl.server.kubeconfig();
+    let issue = ["issue", "--signer", "example.com/server-tls", "--dns", "web.example.com"];
+    let place = ["--out", "tls", "--kubeconfig", kubeconfig.to_str().unwrap()];
+    let windlass = env!("CARGO_BIN_EXE_windlass");
+    let told = said(windlass, &[&issue[..], &place[..]].concat(), folder);
+    assert!(told.contains("is for DNS:web.example.com until"), "{told}");
+    let verified = said("openssl", &["verify", "-CAfile", "tls/ca.crt", "tls/tls.crt"], folder);
+    assert_eq!(verified, "tls/tls.crt: OK\n");
+    let before = fs::read(folder.join("tls/tls.crt")).unwrap();
+    said(windlass, &[&["issue", "--renew"][..], &place[..]].concat(), folder);
+    assert_ne!(fs::read(folder.join("tls/tls.crt")).unwrap(), before);
+}
