@@ -276,7 +276,6 @@ fn swaps_under_a_signer() {
     let first = pair("good 0", -1, 24);
     let files = Files::with(&first);
     let source = files.source().unwrap();
-    let bad = bad_pairs();
     let stop = AtomicBool::new(false);
     let signed = std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
@@ -303,6 +302,8 @@ fn swaps_under_a_signer() {
             }
         });
         for round in 1..=SWAPS {
+            // New ones each time: halves of two bad pairs must not make a good one on the way.
+            let bad = bad_pairs();
             match bad.get(usize::from(rand::random::<u8>()) % (bad.len() * 2)) {
                 Some((_, bad, _)) => files.put(bad),
                 None => {
