@@ -12,6 +12,7 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use crate::metrics::Counters;
+use crate::pool::Next;
 use crate::queue::Queue;
 use crate::waiting::{self, Found, Waiting, Watched};
 
@@ -65,6 +66,15 @@ pub async fn follow(
     let watched = Watched { api, plural, fields: None, counters };
     let signer = |request: &Request| wanted(request).then(|| request.spec.signer_name.clone());
     waiting::follow(watched, requests, queue, Request::name_any, signer).await;
+}
+
+/// What is left to do after an answer was written: what is gone needs none; what changed twice meanwhile is looked at later.
+pub fn settled(answered: Result<Next, kube::Error>) -> anyhow::Result<Next> {
+    match answered {
+        Err(error) if is_gone(&error) => Ok(Next::Done),
+        Err(error) if is_conflict(&error) => Ok(Next::Wait("it was changed meanwhile".into())),
+        answered => Ok(answered?),
+    }
 }
 
 /// The conditions of a request.

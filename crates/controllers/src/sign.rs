@@ -28,11 +28,12 @@ use crate::options::Clock;
 use crate::pool::{self, Next};
 use crate::queue::{Backoff, Queue};
 use crate::requests::{
-    self, FAILED, Pending, Request, Requests, condition, is_conflict, is_gone, is_true,
+    self, FAILED, Pending, Request, Requests, condition, is_conflict, is_true, settled,
     with_condition, without_condition,
 };
 
 use crate::signers::CustomSigner;
+use crate::waiting;
 
 use counts::Counts;
 use decide::{Answer, Delay, decide, is_waiting};
@@ -153,9 +154,12 @@ async fn sign(client: Client, issuers: Vec<Issuer>, clock: Clock, backoff: Backo
     });
     let wanted = |request: &Request| is_waiting(request) && signing.issuer(request).is_some();
     let watch = requests::follow(client, &SIGNING, &signing.requests, &queue, wanted);
-    let wakers = join_all(signing.issuers.iter().map(|each| signing.wake(each, &queue)));
+    let wakers = signing
+        .issuers
+        .iter()
+        .map(|each| waiting::wake(&signing.requests, &each.name, &each.ca, &queue));
     let reconcile = |name: String| signing.clone().reconcile(name);
-    tokio::join!(watch, wakers, pool::work(queue.clone(), WORKERS, reconcile));
+    tokio::join!(watch, join_all(wakers), pool::work(queue.clone(), WORKERS, reconcile));
 }
 
 struct Signing {
@@ -169,18 +173,6 @@ struct Signing {
 impl Signing {
     fn issuer(&self, request: &Request) -> Option<&Issuer> {
         self.issuers.iter().find(|each| each.name == request.spec.signer_name)
-    }
-
-    /// Looks at what waits for a signer when that gets a new pair, however long it was put off.
-    async fn wake(&self, issuer: &Issuer, queue: &Queue<String>) {
-        let mut changes = issuer.ca.changes();
-        while changes.changed().await.is_ok() {
-            for waiting in self.requests.for_signer(&issuer.name) {
-                queue.add(waiting);
-            }
-        }
-        // The source lives as long as this does, so there is always a next change to wait for.
-        std::future::pending().await
     }
 
     async fn reconcile(self: Arc<Self>, name: String) -> anyhow::Result<Next> {
@@ -253,15 +245,6 @@ impl Signing {
     async fn write(&self, request: &Request) -> Result<(), kube::Error> {
         let name = request.name_any();
         self.api.replace_status(&name, &PostParams::default(), request).await.map(drop)
-    }
-}
-
-/// What is gone needs no answer; what changed twice meanwhile is looked at later.
-fn settled(answered: Result<Next, kube::Error>) -> anyhow::Result<Next> {
-    match answered {
-        Err(error) if is_gone(&error) => Ok(Next::Done),
-        Err(error) if is_conflict(&error) => Ok(Next::Wait("it was changed meanwhile".into())),
-        answered => Ok(answered?),
     }
 }
 

@@ -14,6 +14,7 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
+use crate::ca::CaSource;
 use crate::feed;
 use crate::metrics::Counters;
 use crate::queue::Queue;
@@ -174,6 +175,23 @@ pub async fn follow<K, O>(
         Event::Delete(object) => waiting.forget(&key(&object)),
     })
     .await;
+}
+
+/// Looks at what waits for a signer when that gets a new pair, however long it was put off. Does
+/// not end.
+pub async fn wake<K, O>(waiting: &Waiting<K, O>, signer: &str, ca: &CaSource, queue: &Queue<K>)
+where
+    K: Clone + Eq + Hash + std::fmt::Display,
+    O: Resource,
+{
+    let mut changes = ca.changes();
+    while changes.changed().await.is_ok() {
+        for key in waiting.for_signer(signer) {
+            queue.add(key);
+        }
+    }
+    // The source lives as long as this does, so there is always a next change to wait for.
+    std::future::pending().await
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ use crate::notices::{Notice, Notices};
 use crate::options::Clock;
 use crate::pool::{self, Next};
 use crate::queue::{Backoff, Queue};
-use crate::requests::{is_conflict, is_gone};
+use crate::requests::{is_conflict, settled};
 use crate::sign::counts::{self, Counts};
 use crate::waiting::{self, Found, Waiting, Watched};
 
@@ -88,9 +88,12 @@ async fn sign(
         issuer.map(|issuer| issuer.name.clone())
     };
     let watch = waiting::follow(watched, &signing.pending, &queue, Key::of, signer);
-    let wakers = join_all(signing.issuers.iter().map(|each| signing.wake(each, &queue)));
+    let wakers = signing
+        .issuers
+        .iter()
+        .map(|each| waiting::wake(&signing.pending, &each.name, &each.ca, &queue));
     let reconcile = |key: Key| signing.clone().reconcile(key);
-    tokio::join!(watch, wakers, pool::work(queue.clone(), WORKERS, reconcile));
+    tokio::join!(watch, join_all(wakers), pool::work(queue.clone(), WORKERS, reconcile));
 }
 
 /// A signer that signs for pods.
@@ -123,18 +126,6 @@ impl Signing {
     fn issuer(&self, request: &Request) -> Option<&Issuer> {
         let name = signer_name(request);
         self.issuers.iter().find(|each| each.name == name)
-    }
-
-    /// Looks at what waits for a signer when that gets a new pair, however long it was put off.
-    async fn wake(&self, issuer: &Issuer, queue: &Queue<Key>) {
-        let mut changes = issuer.ca.changes();
-        while changes.changed().await.is_ok() {
-            for key in self.pending.for_signer(&issuer.name) {
-                queue.add(key);
-            }
-        }
-        // The source lives as long as this does, so there is always a next change to wait for.
-        std::future::pending().await
     }
 
     async fn reconcile(self: Arc<Self>, key: Key) -> anyhow::Result<Next> {
@@ -274,15 +265,6 @@ impl Signing {
 
     fn api(&self, resource: &ApiResource, key: &Key) -> Api<Request> {
         Api::namespaced_with(self.client.clone(), &key.namespace, resource)
-    }
-}
-
-/// What is gone needs no answer; what changed twice meanwhile is looked at later.
-fn settled(answered: Result<Next, kube::Error>) -> anyhow::Result<Next> {
-    match answered {
-        Err(error) if is_gone(&error) => Ok(Next::Done),
-        Err(error) if is_conflict(&error) => Ok(Next::Wait("it was changed meanwhile".into())),
-        answered => Ok(answered?),
     }
 }
 
