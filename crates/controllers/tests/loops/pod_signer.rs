@@ -412,6 +412,15 @@ async fn documented_pod(world: &World) -> Pod {
 
 const SIGNERS: &str = "apiVersion: windlass.dev/v1\nkind: Signers\n";
 
+/// The value of a metric of the signer.
+fn counted(name: &str) -> u64 {
+    let mut metrics = String::new();
+    windlass_controllers::metrics(&mut metrics);
+    let start = format!("{name}{{signer=\"{SIGNER}\"}} ");
+    let value = metrics.lines().find_map(|line| line.strip_prefix(&start)).unwrap();
+    value.parse().unwrap()
+}
+
 #[tokio::test]
 async fn the_documented_file_is_all_it_takes() {
     let (mut world, files) = (World::without_controllers().await, tempfile::tempdir().unwrap());
@@ -428,12 +437,14 @@ async fn the_documented_file_is_all_it_takes() {
         assert_eq!(told[0], "Issued", "{told:?}");
         verify(&request, &ca, &["web.web.svc"]);
     }
-    let mut metrics = String::new();
-    windlass_controllers::metrics(&mut metrics);
     for name in ["windlass_signer_issued_total", "windlass_signer_ca_expiration_seconds"] {
-        let start = format!("{name}{{signer=\"{SIGNER}\"}} ");
-        let value = metrics.lines().find_map(|line| line.strip_prefix(&start)).unwrap();
-        assert!(value.parse::<u64>().unwrap() >= 2, "{name} {value}");
+        // What is counted is counted after it was written.
+        let counted = async {
+            while counted(name) < 2 {
+                tokio::task::yield_now().await
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), counted).await.expect(name);
     }
     world.shut_down().await;
 }
