@@ -8,5 +8,6 @@ mod certificates;
 mod fixture;
 mod garbage;
 mod issuance;
+mod kubelet;
 mod namespaces;
 mod publish;
