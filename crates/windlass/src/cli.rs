@@ -6,6 +6,7 @@
 mod access;
 mod controllers;
 mod requests;
+mod tokens;
 mod values;
 
 use std::net::SocketAddr;
@@ -19,6 +20,7 @@ pub use controllers::{ControllersArgs, ElectionArgs, IssuingArgs};
 pub use requests::{
     CsrCommand, CsrDecideArgs, CsrListArgs, CsrShowArgs, Format, IssueArgs, KeyType, NameArgs,
 };
+pub use tokens::{TokenCommand, TokenCreateArgs, TokenDeleteArgs, TokenListArgs, Ttl};
 pub use values::{Expiry, FeatureGate, Plugin};
 
 /// The certificate and trust plane of Kubernetes in one program.
@@ -66,6 +68,9 @@ pub enum Command {
     /// List, show, approve or deny requests for certificates.
     #[command(subcommand)]
     Csr(CsrCommand),
+    /// Make, list or delete bootstrap tokens, with which machines join as nodes.
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Ask whether you, or somebody else, may do something. Exits with 1 if not.
     CanI(CanIArgs),
     /// Print the version.

@@ -9,6 +9,7 @@ mod issue;
 mod print;
 mod server;
 mod store;
+mod token;
 mod up;
 mod user;
 mod version;
@@ -27,6 +28,7 @@ pub fn run(command: Command) -> Result<()> {
         Command::User(command) => user::run(command),
         Command::Issue(arguments) => issue::run(*arguments),
         Command::Csr(command) => csr::run(command),
+        Command::Token(command) => token::run(command),
         Command::CanI(arguments) => can_i::run(arguments),
         Command::Version => version::run(),
     }

@@ -25,3 +25,4 @@ mod overload;
 mod python;
 mod reload;
 mod server;
+mod token_command;
