@@ -56,7 +56,8 @@ pub struct TokenCreateArgs {
     #[arg(default_value = DEFAULT_GROUP)]
     pub groups: Vec<String>,
     /// What the token is for.
-    #[arg(long, value_name = "TEXT", default_value = "", value_parser = description)]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    #[arg(value_parser = description)]
     pub description: String,
     /// Where nodes reach the server [default: as in the kubeconfig].
     #[arg(long = "server", value_name = "URL", value_parser = url)]
