@@ -7,6 +7,7 @@ mod access;
 mod controllers;
 mod requests;
 mod signers;
+mod tokens;
 mod values;
 
 use std::net::SocketAddr;
@@ -21,6 +22,7 @@ pub use requests::{
     CsrCommand, CsrDecideArgs, CsrListArgs, CsrShowArgs, Format, IssueArgs, KeyType, NameArgs,
 };
 pub use signers::{SignerCheckArgs, SignerCommand, SignerListArgs, SignerShowArgs, SignersOfArgs};
+pub use tokens::{TokenCommand, TokenCreateArgs, TokenDeleteArgs, TokenListArgs, Ttl};
 pub use values::{Expiry, FeatureGate, Plugin};
 
 /// The certificate and trust plane of Kubernetes in one program.
@@ -71,6 +73,9 @@ pub enum Command {
     /// List, check or show signers: who signs what, with which CA, and what waits for them.
     #[command(subcommand)]
     Signer(SignerCommand),
+    /// Make, list or delete bootstrap tokens, with which machines join as nodes.
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Ask whether you, or somebody else, may do something. Exits with 1 if not.
     CanI(CanIArgs),
     /// Print the version.

@@ -10,6 +10,7 @@ mod print;
 mod server;
 mod signer;
 mod store;
+mod token;
 mod up;
 mod user;
 mod version;
@@ -29,6 +30,7 @@ pub fn run(command: Command) -> Result<()> {
         Command::Issue(arguments) => issue::run(*arguments),
         Command::Csr(command) => csr::run(command),
         Command::Signer(command) => signer::run(command),
+        Command::Token(command) => token::run(command),
         Command::CanI(arguments) => can_i::run(arguments),
         Command::Version => version::run(),
     }

@@ -27,6 +27,7 @@ use windlass_store::{Embedded, Options, Store};
 
 use crate::cli::{AccessArgs, AuditArgs, FeatureGate, InflightArgs, IssuingArgs, Plugin};
 use crate::datadir::{DataDir, Layout};
+use crate::shell;
 
 /// Everything a server has to know before it starts.
 #[derive(Debug)]
@@ -110,6 +111,9 @@ async fn run(settings: Settings) -> Result<()> {
     // Before anybody hears that it is ready: who hears it may already send the signal.
     let told = signals()?;
     announce(&settings.data);
+    if controllers.is_some() {
+        invite(&settings.data);
+    }
     let ended = tokio::select! {
         () = told => Ok(()),
         error = store.failed() => Err(error).context("the store cannot go on"),
@@ -246,6 +250,14 @@ fn announce(data: &DataDir) {
     // Who closed standard output does not want to know.
     let _ = std::io::stdout().write_all(line.as_bytes());
     let _ = std::io::stdout().flush();
+}
+
+/// How nodes join. A token is a credential, so none is made until somebody wants one.
+fn invite(data: &DataDir) {
+    let kubeconfig = data.layout.kubeconfig();
+    let kubeconfig = kubeconfig.to_string_lossy();
+    let kubeconfig = shell::word(&kubeconfig);
+    tracing::info!("to let a node join, run: windlass token create --kubeconfig {kubeconfig}");
 }
 
 /// From now on SIGTERM and SIGINT do not end the process but what this returns.

@@ -33,4 +33,5 @@ mod rights;
 mod server;
 mod signer_command;
 mod signing;
+mod token_command;
 mod traffic;
