@@ -1,5 +1,7 @@
 //! What tests need: an authority, certificates, and disks that break.
 
+pub mod server;
+
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
