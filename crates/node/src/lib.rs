@@ -5,12 +5,16 @@
 //! - [`store`]: the certificates and keys of one purpose on disk, in kubelet's layout.
 //! - [`template`]: what a certificate is for, and what has to be in it.
 //! - [`request`]: asking the API for a certificate, and waiting for it.
+//! - [`manager`]: obtains one certificate and keeps it good.
+//! - [`clock`]: what time it is.
 //!
 //! What it must never do: hold the key of an authority, open the store, or speak to the server in
 //! any way but the Kubernetes API. It makes its own private keys, and they never leave the machine.
 
+pub mod clock;
 pub mod files;
 pub mod identity;
+pub mod manager;
 pub mod request;
 pub mod store;
 pub mod template;

@@ -102,16 +102,17 @@ pub async fn ask(
     let found = match create().await {
         Err(AskError::Api(kube::Error::Api(status))) if status.is_already_exists() => {
             match answer(api.get_opt(&name)).await? {
-                Some(found) => found,
+                Some(found) => {
+                    compatible(&found, purpose, template, key, now)
+                        .map_err(|reason| AskError::Incompatible { name: name.clone(), reason })?;
+                    found
+                }
                 // It went meanwhile.
                 None => create().await?,
             }
         }
         created => created?,
     };
-    if let Err(reason) = compatible(&found, purpose, template, key, now) {
-        return Err(AskError::Incompatible { name, reason });
-    }
     Ok(Asked { name, uid: found.uid().unwrap_or_default() })
 }
 

@@ -1,5 +1,6 @@
 //! What tests need: an authority, certificates, and disks that break.
 
+pub mod node;
 pub mod server;
 
 use std::io;

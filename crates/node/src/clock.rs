@@ -1,0 +1,25 @@
+//! What time it is, in two ways.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use time::OffsetDateTime;
+use tokio::time::Instant;
+
+/// A moment on both clocks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Moment {
+    /// What the calendar says. It may jump, and certificates go by it.
+    pub wall: OffsetDateTime,
+    /// How long ago the process began. It never jumps, and pauses go by it.
+    pub since: Duration,
+}
+
+/// Says what time it is.
+pub type Clock = Arc<dyn Fn() -> Moment + Send + Sync>;
+
+/// The clocks of this machine.
+pub fn system() -> Clock {
+    let began = Instant::now();
+    Arc::new(move || Moment { wall: OffsetDateTime::now_utc(), since: began.elapsed() })
+}
