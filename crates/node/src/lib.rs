@@ -6,18 +6,36 @@
 //! - [`template`]: what a certificate is for, and what has to be in it.
 //! - [`request`]: asking the API for a certificate, and waiting for it.
 //! - [`manager`]: obtains one certificate and keeps it good.
+//! - [`present`]: shows in TLS handshakes whatever certificate is current.
+//! - [`client`]: a client of the API that is the node.
+//! - [`register`]: the Node object, its status and its heartbeat.
+//! - [`events`]: what happens, told on the Node.
+//! - [`serving`]: the node's own server: health and metrics.
+//! - [`metrics`], [`status`]: what is known, for programs and for people.
+//! - [`agent`]: joins all of it.
 //! - [`clock`]: what time it is.
 //!
 //! What it must never do: hold the key of an authority, open the store, or speak to the server in
 //! any way but the Kubernetes API. It makes its own private keys, and they never leave the machine.
 
+mod access;
+pub mod agent;
+pub mod client;
 pub mod clock;
+pub mod events;
 pub mod files;
 pub mod identity;
 pub mod manager;
+pub mod metrics;
+pub mod present;
+pub mod register;
 pub mod request;
+pub mod serving;
+pub mod status;
 pub mod store;
 pub mod template;
+
+pub use agent::{Options, RunError, run};
 
 #[cfg(test)]
 mod testing;

@@ -1,7 +1,9 @@
 //! What tests need: an authority, certificates, and disks that break.
 
 pub mod node;
+mod reports;
 pub mod server;
+pub mod tls;
 
 use std::io;
 use std::path::Path;
@@ -18,6 +20,8 @@ use windlass_pki::{
 
 use crate::files::{Files, Operation};
 use crate::identity::Identity;
+
+pub use reports::report;
 
 /// When tests begin.
 pub const START: OffsetDateTime = datetime!(2026-03-01 12:00 UTC);

@@ -5,6 +5,7 @@
 
 mod access;
 mod controllers;
+mod node;
 mod requests;
 mod signers;
 mod tokens;
@@ -18,6 +19,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 pub use access::{AccessArgs, AuditArgs, InflightArgs};
 pub use controllers::{ControllersArgs, ElectionArgs, IssuingArgs};
+pub use node::{NodeArgs, NodeCommand, NodeRunArgs, NodeStatusArgs};
 pub use requests::{
     CsrCommand, CsrDecideArgs, CsrListArgs, CsrShowArgs, Format, IssueArgs, KeyType, NameArgs,
 };
@@ -56,6 +58,11 @@ pub enum Command {
     /// Several may run: the one that holds a lease works. Against a server that is not Windlass they do
     /// not do what its kube-controller-manager does.
     Controllers(Box<ControllersArgs>),
+    /// Make this machine a node: get its certificates and keep them good.
+    ///
+    /// With a bootstrap kubeconfig it asks for a client certificate, waits until it is approved and
+    /// signed, and from then on renews it by itself. Against any Kubernetes API server.
+    Node(Box<NodeArgs>),
     /// Check, back up or restore the database in a data directory.
     #[command(subcommand)]
     Store(StoreCommand),

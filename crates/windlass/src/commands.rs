@@ -6,6 +6,7 @@ mod controllers;
 mod csr;
 mod data_dir;
 mod issue;
+mod node;
 mod print;
 mod server;
 mod signer;
@@ -25,6 +26,7 @@ pub fn run(command: Command) -> Result<()> {
         Command::Up(arguments) => up::run(arguments),
         Command::Server(arguments) => server::run(arguments),
         Command::Controllers(arguments) => controllers::run(*arguments),
+        Command::Node(arguments) => node::run(*arguments),
         Command::Store(command) => store::run(command),
         Command::User(command) => user::run(command),
         Command::Issue(arguments) => issue::run(*arguments),
