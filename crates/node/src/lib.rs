@@ -6,11 +6,13 @@
 //! - [`template`]: what a certificate is for, and what has to be in it.
 //! - [`request`]: asking the API for a certificate, and waiting for it.
 //! - [`manager`]: obtains one certificate and keeps it good.
+//! - [`boot`]: which credential to begin with, and the kubeconfig.
 //! - [`clock`]: what time it is.
 //!
 //! What it must never do: hold the key of an authority, open the store, or speak to the server in
 //! any way but the Kubernetes API. It makes its own private keys, and they never leave the machine.
 
+pub mod boot;
 pub mod clock;
 pub mod files;
 pub mod identity;
@@ -19,5 +21,7 @@ pub mod request;
 pub mod store;
 pub mod template;
 
+#[cfg(test)]
+mod survival;
 #[cfg(test)]
 mod testing;
