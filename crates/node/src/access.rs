@@ -1,35 +1,33 @@
-//! Whom to be on which server.
+//! Whom to be when asking for a certificate: the node, or somebody who may ask for one.
 
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use futures::FutureExt as _;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::Client;
 
-use crate::agent::Options;
+use crate::boot::Boot;
+use crate::client;
+use crate::clock::Clock;
 use crate::manager::{Clients, Credential};
 use crate::present::Current;
 use crate::request::explain;
 
-/// The kubeconfigs, read whenever they are needed.
+/// The credentials of a node. Files are read whenever they are needed: somebody may have put a new
+/// one there.
 pub struct Access {
-    kubeconfig: PathBuf,
-    bootstrap: Option<PathBuf>,
+    boot: Boot,
+    clock: Clock,
+    /// There as soon as there is a manager, which needs this first.
     current: OnceLock<Current>,
 }
 
 impl Access {
-    /// Where to look.
-    pub fn new(options: &Options) -> Self {
-        Self {
-            kubeconfig: options.kubeconfig.clone(),
-            bootstrap: options.bootstrap_kubeconfig.clone(),
-            current: OnceLock::new(),
-        }
+    /// Looks where `boot` does.
+    pub fn new(boot: Boot, clock: Clock) -> Arc<Self> {
+        Arc::new(Self { boot, clock, current: OnceLock::new() })
     }
 
-    /// Whose certificate to show.
+    /// From now on the node is who this certificate says.
     pub fn follow(&self, current: Current) {
         let _ = self.current.set(current);
     }
@@ -39,36 +37,20 @@ impl Access {
         let this = self.clone();
         Arc::new(move |credential| {
             let this = this.clone();
-            async move { this.client(credential).await }.boxed()
+            async move {
+                match credential {
+                    Credential::Own => this.own().await,
+                    Credential::Bootstrap => this.boot.bootstrap_client((this.clock)().wall).await,
+                }
+            }
+            .boxed()
         })
     }
 
-    async fn client(&self, credential: Credential) -> Result<Client, String> {
-        match (credential, &self.bootstrap) {
-            (Credential::Own, _) => {
-                let config = self.own().await?;
-                let current = self.current.get().cloned().ok_or("there is no certificate")?;
-                crate::client::connect(&config, current).map_err(|error| explain(&error))
-            }
-            (Credential::Bootstrap, Some(path)) => {
-                Client::try_from(read(path).await?).map_err(|error| explain(&error))
-            }
-            (Credential::Bootstrap, None) => Err("there is no bootstrap kubeconfig".into()),
-        }
+    /// A client that is the node.
+    async fn own(&self) -> Result<Client, String> {
+        let current = self.current.get().cloned().ok_or("the node has no certificate")?;
+        let config = self.boot.cluster().await?;
+        client::connect(&config, current).map_err(|error| explain(&error))
     }
-
-    /// How to reach the server.
-    pub async fn own(&self) -> Result<Config, String> {
-        match (read(&self.kubeconfig).await, &self.bootstrap) {
-            (Err(_), Some(path)) => read(path).await,
-            (found, _) => found,
-        }
-    }
-}
-
-async fn read(path: &Path) -> Result<Config, String> {
-    let cannot = |error: &dyn std::fmt::Display| format!("cannot use {}: {error}", path.display());
-    let file = Kubeconfig::read_from(path).map_err(|error| cannot(&error))?;
-    let options = KubeConfigOptions::default();
-    Config::from_custom_kubeconfig(file, &options).await.map_err(|error| cannot(&error))
 }

@@ -13,10 +13,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::access::Access;
+use crate::boot::{Boot, Source};
 use crate::clock::{self, Clock};
 use crate::events;
 use crate::files::Files;
-use crate::manager::{Clients, Manager, Pace, Random, Report, Setup};
+use crate::manager::{Manager, Pace, Random, Report, Setup};
 use crate::metrics::{self, Ages};
 use crate::register::object::{Host, system};
 use crate::register::{Registrar, Registration};
@@ -107,7 +108,11 @@ pub enum RunError {
 }
 
 /// Runs an agent until it is told to end, or cannot begin.
-pub async fn run(options: Options, shutdown: watch::Receiver<bool>) -> Result<(), RunError> {
+pub async fn run(mut options: Options, shutdown: watch::Receiver<bool>) -> Result<(), RunError> {
+    // The kubeconfig names files, and whoever reads it is somewhere else.
+    for path in [&mut options.cert_dir, &mut options.root_dir] {
+        *path = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
+    }
     options.files.make_directory(&options.root_dir)?;
     let _lock = Lock::take(&options.cert_dir, &options.files)?;
     let mut agent = Agent::new(options);
@@ -120,7 +125,7 @@ pub async fn run(options: Options, shutdown: watch::Receiver<bool>) -> Result<()
 
 struct Agent {
     options: Options,
-    access: Arc<Access>,
+    boot: Boot,
     client: Arc<Manager>,
     serving: Option<Arc<Manager>>,
     templates: watch::Sender<Option<Template>>,
@@ -144,8 +149,12 @@ impl Agent {
             random: options.random.clone(),
             pace: options.pace,
         };
-        let access = Arc::new(Access::new(&options));
-        let clients: Clients = access.clients();
+        let (client, kubeconfig) = (store(Purpose::Client), &options.kubeconfig);
+        let bootstrap = options.bootstrap_kubeconfig.as_deref();
+        let boot = Boot::new(kubeconfig, bootstrap, client, options.files.clone());
+        begin(&boot, (options.clock)().wall);
+        let access = Access::new(boot.clone(), options.clock.clone());
+        let clients = access.clients();
         let (_, template) = watch::channel(Some(Template::client(&options.node_name)));
         let client = Arc::new(Manager::new(setup(Purpose::Client, template, clients.clone())));
         access.follow(client.current());
@@ -154,7 +163,7 @@ impl Agent {
             Arc::new(Manager::new(setup(Purpose::Serving, templates.subscribe(), clients)))
         });
         Self {
-            access,
+            boot,
             client,
             serving,
             templates,
@@ -173,7 +182,8 @@ impl Agent {
         let ready = self.client.ready(self.options.patience).await;
         let patience = self.options.patience;
         ready.map_err(|report| RunError::NoCertificate { patience, why: obstacle(&report) })?;
-        let config = self.access.own().await.map_err(RunError::Server)?;
+        self.tasks.spawn(write_kubeconfig(self.boot.clone(), self.options.clock.clone()));
+        let config = self.boot.cluster().await.map_err(RunError::Server)?;
         self.register(&config, notices)?;
         if let Some(serving) = self.serving.clone() {
             self.count_ages(&serving);
@@ -289,6 +299,33 @@ impl Agent {
                 .collect(),
             registration: self.registration.subscribe(),
         }
+    }
+}
+
+/// Says with which credential the node begins.
+fn begin(boot: &Boot, now: OffsetDateTime) {
+    match boot.prepare(now) {
+        Ok(Source::Managed) => {}
+        Ok(Source::Kubeconfig) => tracing::info!("beginning with the kubeconfig's certificate"),
+        Ok(Source::Bootstrap) => tracing::info!("there is no certificate yet; asking for one"),
+        Ok(Source::Nothing(advice)) => tracing::error!("{advice}"),
+        // The manager has no certificate then, and says what it does about it.
+        Err(error) => tracing::warn!("cannot keep the kubeconfig's certificate: {error}"),
+    }
+}
+
+/// Writes the kubeconfig for others who are this node. We do not need it: a disk that does not do it
+/// holds up nothing.
+async fn write_kubeconfig(boot: Boot, clock: Clock) {
+    let mut pause = Duration::from_secs(1);
+    loop {
+        let (boot, now) = (boot.clone(), (clock)().wall);
+        match tokio::task::spawn_blocking(move || boot.write_kubeconfig(now)).await {
+            Ok(Err(error)) => tracing::warn!("{error}"),
+            Ok(Ok(_)) | Err(_) => return,
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(60));
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 use tokio::time::Instant;
 
 /// A moment on both clocks.
@@ -22,4 +23,10 @@ pub type Clock = Arc<dyn Fn() -> Moment + Send + Sync>;
 pub fn system() -> Clock {
     let began = Instant::now();
     Arc::new(move || Moment { wall: OffsetDateTime::now_utc(), since: began.elapsed() })
+}
+
+/// A time as people read it, to the second.
+pub fn text(time: OffsetDateTime) -> String {
+    let whole = time.replace_nanosecond(0).unwrap_or(time);
+    whole.format(&Rfc3339).unwrap_or_else(|_| time.to_string())
 }

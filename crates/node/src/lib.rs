@@ -13,6 +13,7 @@
 //! - [`serving`]: the node's own server: health and metrics.
 //! - [`metrics`], [`status`]: what is known, for programs and for people.
 //! - [`agent`]: joins all of it.
+//! - [`boot`]: which credential to begin with, and the kubeconfig.
 //! - [`clock`]: what time it is.
 //!
 //! What it must never do: hold the key of an authority, open the store, or speak to the server in
@@ -20,6 +21,7 @@
 
 mod access;
 pub mod agent;
+pub mod boot;
 pub mod client;
 pub mod clock;
 pub mod events;
@@ -37,5 +39,7 @@ pub mod template;
 
 pub use agent::{Options, RunError, run};
 
+#[cfg(test)]
+mod survival;
 #[cfg(test)]
 mod testing;

@@ -16,7 +16,7 @@ use kube::Client;
 use tokio::sync::{broadcast, mpsc, watch};
 use windlass_pki::{PrivateKey, PublicKey, parse_certificate_blocks};
 
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::files::DiskError;
 use crate::identity::{Identity, IdentityError};
 use crate::request::{self, AskError, Outcome};
@@ -64,6 +64,10 @@ pub struct Manager {
     report: watch::Sender<Report>,
     notices: broadcast::Sender<Notice>,
 }
+
+/// What to do when a bootstrap credential is not known.
+const NEW_TOKEN: &str = "; the bootstrap token has expired or was deleted: put one that windlass \
+                         token create makes into the bootstrap kubeconfig";
 
 /// How many notices wait for somebody who is slow.
 const NOTICES: usize = 64;
@@ -221,7 +225,8 @@ fn log(purpose: Purpose, notice: &Notice) {
     let certificate = purpose.prefix();
     match notice {
         Notice::Stored { expires, .. } => {
-            tracing::info!(certificate, %expires, "stored a new certificate");
+            let expires = clock::text(*expires);
+            tracing::info!(certificate, expires, "stored a new certificate");
         }
         Notice::Trouble(trouble) => {
             let reason = trouble.cause.reason();
@@ -248,7 +253,12 @@ impl Asking {
     async fn obtain(self, key: Key, credential: Credential, template: Template) -> Event {
         match self.try_to_obtain(key, credential, &template).await {
             Ok(identity) => Event::Issued(Arc::new(identity)),
-            Err(trouble) => Event::Failed(trouble),
+            Err(mut trouble) => {
+                if (trouble.cause, credential) == (Cause::Unauthorized, Credential::Bootstrap) {
+                    trouble.message.push_str(NEW_TOKEN);
+                }
+                Event::Failed(trouble)
+            }
         }
     }
 

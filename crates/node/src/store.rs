@@ -23,6 +23,7 @@ use crate::identity::{Identity, is_for};
 
 use layout::Layout;
 
+pub(crate) use layout::aside;
 pub use lock::{Lock, LockError};
 
 /// Where the certificates of one purpose are kept.
@@ -282,7 +283,7 @@ impl Store {
 
     /// Moves what is broken out of the way. Somebody may want to look at it.
     fn set_aside(&self, path: &Path, why: &dyn Display, now: OffsetDateTime) -> String {
-        let (file, aside) = (path.display(), layout::aside(path, now));
+        let (file, aside) = (path.display(), aside(path, now));
         let to = aside.display();
         match self.files.rename(path, &aside) {
             Ok(()) => format!("{file} is broken ({why}); it is now {to}"),

@@ -17,10 +17,13 @@ use tokio_rustls::TlsAcceptor;
 use super::*;
 use crate::testing::tls::{authority_der, loopback_identity};
 
+/// A connection, and the certificate that it has.
+type Seen = (usize, Option<Vec<u8>>);
+
 /// A server that writes down, for each request, which connection and which certificate it has.
 struct Server {
     url: String,
-    seen: Arc<StdMutex<Vec<(usize, Option<Vec<u8>>)>>>,
+    seen: Arc<StdMutex<Vec<Seen>>>,
     /// Connections that have ended.
     ended: Arc<StdMutex<Vec<usize>>>,
     /// Requests for `/slow` are answered when told to.
@@ -84,7 +87,7 @@ impl Server {
         connect(&config, current).unwrap()
     }
 
-    fn last(&self) -> (usize, Option<Vec<u8>>) {
+    fn last(&self) -> Seen {
         self.seen.lock().unwrap().last().unwrap().clone()
     }
 

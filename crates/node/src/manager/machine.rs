@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 
 use super::pace::{Budget, Pace};
 use super::report::{Cause, Doing, HeldReport, Notice, Report, Trouble};
-use crate::clock::Moment;
+use crate::clock::{self, Moment};
 use crate::identity::Identity;
 use crate::request::Stage;
 use crate::template::{Purpose, Template};
@@ -339,9 +339,10 @@ impl Machine {
         };
         let expires = identity.expires();
         if !identity.is_valid_at(now.wall) {
+            // Not the present time: a message that changes all the time is news all the time.
             let message = format!(
-                "the certificate that was issued expired at {expires}, and it is {} here",
-                now.wall
+                "the certificate that was issued expired at {}, by the clock of this machine",
+                clock::text(expires)
             );
             return self.failed(Trouble { cause: Cause::BadCertificate, message }, now, random);
         }

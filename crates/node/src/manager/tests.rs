@@ -138,7 +138,11 @@ async fn a_request_that_is_deleted_or_replaced_is_noticed() {
     node.server.delete(&name);
     running.until(trouble_is(Cause::RequestGone)).await;
     running.until(is_waiting).await;
-    assert_eq!(node.server.names(), [name.clone()], "the same key makes the same name");
+    assert_eq!(
+        node.server.names(),
+        std::slice::from_ref(&name),
+        "the same key makes the same name"
+    );
     node.server.replace(&name);
     running.until(is_pausing).await;
     running.until(is_waiting).await;
