@@ -1,7 +1,8 @@
 //! `windlass node`: machines that join, stay and come back, against a real server.
 
 use std::fs::{self, File};
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -101,6 +102,15 @@ fn shell(admin: &Kubectl, line: &str) -> Command {
     command
 }
 
+/// What a page says, read without TLS.
+fn page(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: n\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
 fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
@@ -182,8 +192,7 @@ fn a_machine_joins_by_the_printed_command_and_stays() {
     for line in ["running (process ", "system:node:n1 until ", "registered with 192.0.2.7"] {
         assert!(said.contains(line), "{said}");
     }
-    let metrics = shell(&admin, &format!("curl -sf http://{}/metrics", node.listens()[0]));
-    let metrics = String::from_utf8({ metrics }.output().unwrap().stdout).unwrap();
+    let metrics = page(node.listens()[0], "/metrics");
     let ttl = metrics
         .lines()
         .find_map(|line| line.strip_prefix("kubelet_certificate_manager_client_ttl_seconds "));
@@ -325,6 +334,55 @@ fn an_old_certificate_is_replaced_by_itself() {
     let own = admin.with(admin.server.place().path().join("windlass-node/kubeconfig"));
     assert!(own.ok(&["auth", "whoami"]).contains("system:node:n1"));
     assert_eq!(requests(&admin), 2, "one to join and one to renew");
+    node.stop();
+}
+
+#[test]
+fn a_denial_is_told_of_everywhere() {
+    let admin = Kubectl::new();
+    Node::join(&admin, "").stop_when_ready(&admin);
+    let pki = admin.server.place().path().join(CERT_DIR);
+    let current = pki.join("kubelet-client-current.pem");
+    fs::remove_file(&current).unwrap();
+    fs::write(&current, old_certificate(&admin.server.place().data())).unwrap();
+    // Nobody approves renewals any more.
+    let binding = "windlass:node-autoapprove-certificate-rotation";
+    admin.ok(&["delete", "clusterrolebinding", binding]);
+    let node = Node::again(&admin, "--metrics-listen 127.0.0.1:0");
+    let waits = says(&admin, "it does not wait", |status| {
+        status["certificates"][0]["activity"]["state"] == "Waiting"
+    });
+    let request = waits["certificates"][0]["activity"]["request"].as_str().unwrap().to_owned();
+    ok(&admin, &["csr", "deny", &request, "--message", "not today"]);
+    says(&admin, "it does not know", |status| {
+        status["certificates"][0]["problem"]["reason"] == "RequestDenied"
+    });
+    let said = status(&admin, &[]);
+    assert!(said.status.success(), "it still has a certificate");
+    assert!(String::from_utf8(said.stdout).unwrap().contains("not today"));
+    let described = until("no event", || {
+        let described = admin.ok(&["describe", "node", "n1"]);
+        described.contains("RequestDenied").then_some(described)
+    });
+    assert!(described.contains("not today"), "{described}");
+    let metrics = page(node.listens()[0], "/metrics");
+    let trouble = "{certificate=\"kubelet-client\",reason=\"RequestDenied\"} 1";
+    assert!(metrics.contains(trouble), "{metrics}");
+    assert!(metrics.contains("kubelet_certificate_manager_client_expiration_renew_errors 1"));
+    node.stop();
+}
+
+#[test]
+fn a_node_that_was_deleted_comes_back() {
+    let admin = Kubectl::new();
+    let node = Node::join(&admin, "");
+    let before = is_ready(&admin)["metadata"]["uid"].clone();
+    until("no heartbeat", || heartbeat(&admin));
+    admin.ok(&["delete", "node", "n1"]);
+    until("the node does not come back", || {
+        (is_ready(&admin)["metadata"]["uid"] != before).then_some(())
+    });
+    until("no heartbeat", || heartbeat(&admin));
     node.stop();
 }
 
