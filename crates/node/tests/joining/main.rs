@@ -1,5 +1,7 @@
 //! Nodes that join a real server in this process, whose controllers approve and sign.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
