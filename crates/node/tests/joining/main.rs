@@ -100,8 +100,13 @@ impl World {
         let [certificate, key] = files;
         let ca = CaSource::files(certificate, key, clock.clone()).unwrap();
         let signers = Signer::ALL.map(|signer| BuiltIn { signer, ca: ca.clone() }).to_vec();
-        self.loops.spawn(sign::run(self.admin(), signers, YEAR, clock.clone()));
-        self.loops.spawn(approve::run(self.admin(), true, clock));
+        self.loops.spawn(sign::run(self.admin(), signers, YEAR, Vec::new(), clock.clone()));
+        let approvals = approve::Approvals {
+            kubelet_client: true,
+            kubelet_serving: true,
+            ..approve::Approvals::default()
+        };
+        self.loops.spawn(approve::run(self.admin(), approvals, clock));
     }
 
     fn clock(&self) -> Clock {
