@@ -417,3 +417,6 @@ impl Reporter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -78,11 +78,12 @@ impl Registrar {
         loop {
             let moved = self.look_around().await;
             let due = written.is_none_or(|at| at.elapsed() >= STATUS);
-            if due || moved {
+            let fresh = due || moved;
+            if fresh {
                 written = self.note(self.report().await).then(Instant::now);
             }
             if written.is_some() && !self.registration.borrow().kubelet {
-                let beat = self.beat(lease.take()).await;
+                let beat = self.beat(lease.take(), fresh).await;
                 lease = beat.as_ref().ok().cloned();
                 self.note(beat.map(drop));
                 pause = BEAT;
@@ -144,13 +145,16 @@ impl Registrar {
         Ok(())
     }
 
-    /// Renews the lease that was written last, or finds or makes it.
-    async fn beat(&self, last: Option<Lease>) -> Result<Lease, String> {
+    /// Renews the lease that was written last, or finds or makes it. `fresh` if the node was reported
+    /// just now.
+    async fn beat(&self, last: Option<Lease>, fresh: bool) -> Result<Lease, String> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), LEASES);
         let (name, params) = (&self.host.name, PostParams::default());
-        let uid = self.registration.borrow().uid.clone();
         let now = (self.clock)().wall;
-        let next = |found| self.host.lease(found, uid.as_deref(), now);
+        let next = |found| {
+            let uid = self.registration.borrow().uid.clone();
+            self.host.lease(found, uid.as_deref(), now)
+        };
         if let Some(last) = last {
             match attempt(leases.replace(name, &params, &next(Some(last)))).await {
                 Ok(lease) => return Ok(self.beaten(lease, now)),
@@ -161,7 +165,13 @@ impl Registrar {
         }
         let lease = match answer(leases.get_opt(name)).await? {
             Some(found) => answer(leases.replace(name, &params, &next(Some(found)))).await?,
-            None => answer(leases.create(&params, &next(None))).await?,
+            None => {
+                // A lease goes with its node: that may be gone as well.
+                if !fresh {
+                    self.report().await?;
+                }
+                answer(leases.create(&params, &next(None))).await?
+            }
         };
         Ok(self.beaten(lease, now))
     }
@@ -221,6 +231,3 @@ async fn attempt<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Tr
 async fn answer<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
     attempt(call).await.map_err(Trial::text)
 }
-
-#[cfg(test)]
-mod tests;

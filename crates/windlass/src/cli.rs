@@ -171,8 +171,8 @@ pub struct UpArgs {
     pub serve: ServeArgs,
     #[command(flatten)]
     pub issuing: IssuingArgs,
-    /// Name of this machine as a node. This version has no node agent: a name is checked, and a
-    /// warning says that nothing else is done with it.
+    /// Make this machine a node of this name as well. Its certificates are kept in the data
+    /// directory.
     #[arg(long, value_name = "NAME", value_parser = values::node_name, conflicts_with = "no_node")]
     pub node_name: Option<String>,
     /// Do not make this machine a node.

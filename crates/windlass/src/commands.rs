@@ -11,7 +11,7 @@ mod print;
 mod server;
 mod signer;
 mod store;
-mod token;
+pub mod token;
 mod up;
 mod user;
 mod version;

@@ -1,6 +1,7 @@
 //! Serving: joins the store, the server and the controllers.
 
 mod files;
+mod node;
 mod reload;
 
 use std::io::Write as _;
@@ -56,6 +57,8 @@ pub struct Settings {
     pub audit: AuditArgs,
     /// What the controllers beside the server are told; `None` if there are none, unlike in `up`.
     pub controllers: Option<IssuingArgs>,
+    /// The name of this machine as a node beside the server, if it is to be one.
+    pub node: Option<String>,
     /// The data directory; holding it keeps others out of it.
     pub data: DataDir,
 }
@@ -108,6 +111,8 @@ async fn run(settings: Settings) -> Result<()> {
     );
     let serving = tokio::spawn(serving);
     let controllers = options.map(|options| controllers(&server, options, shutdown.clone()));
+    let layout = &settings.data.layout;
+    let node = settings.node.map(|name| node::start(name, layout, &server, shutdown.clone()));
     // Before anybody hears that it is ready: who hears it may already send the signal.
     let told = signals()?;
     announce(&settings.data);
@@ -120,6 +125,11 @@ async fn run(settings: Settings) -> Result<()> {
     };
     tracing::info!("shutting down");
     down.send_replace(true);
+    if let Some(node) = node
+        && node.await.is_err()
+    {
+        tracing::error!("the node agent ended badly");
+    }
     serving.await.context("serving ended badly")?;
     if let Some(controllers) = controllers {
         controllers.await.context("the controllers ended badly")?;

@@ -1,6 +1,6 @@
 //! `windlass token`: bootstrap tokens, with which machines join, on any server.
 
-mod bindings;
+pub mod bindings;
 mod join;
 mod secret;
 

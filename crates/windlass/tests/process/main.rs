@@ -26,6 +26,7 @@ mod kube;
 mod kubectl;
 mod leaders;
 mod lifecycle;
+mod node;
 mod overload;
 mod python;
 mod reload;

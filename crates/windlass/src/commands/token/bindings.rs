@@ -36,8 +36,7 @@ pub enum Done {
 impl Binding {
     /// All that tokens with these groups need.
     pub fn all(groups: &[String]) -> [Binding; 3] {
-        let binding =
-            |name, role, groups: &[String]| Binding { name, role, groups: groups.to_vec() };
+        let binding = |name, role, groups: &[String]| Self { name, role, groups: groups.to_vec() };
         [
             binding("windlass:node-bootstrapper", "system:node-bootstrapper", groups),
             binding(
@@ -45,12 +44,17 @@ impl Binding {
                 "system:certificates.k8s.io:certificatesigningrequests:nodeclient",
                 groups,
             ),
-            binding(
-                "windlass:node-autoapprove-certificate-rotation",
-                "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
-                &["system:nodes".to_owned()],
-            ),
+            Self::rotation(),
         ]
+    }
+
+    /// What nodes need that have joined, however they did.
+    pub fn rotation() -> Self {
+        Self {
+            name: "windlass:node-autoapprove-certificate-rotation",
+            role: "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
+            groups: vec!["system:nodes".to_owned()],
+        }
     }
 
     /// Sees to it that it is there. Whatever else is in it stays.
