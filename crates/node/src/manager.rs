@@ -19,7 +19,7 @@ use windlass_pki::{PrivateKey, PublicKey, parse_certificate_blocks};
 use crate::clock::{self, Clock};
 use crate::files::DiskError;
 use crate::identity::{Identity, IdentityError};
-use crate::request::{self, AskError, Outcome};
+use crate::request::{self, AskError, Outcome, PATIENCE};
 use crate::store::{Store, StoreError};
 use crate::template::{Purpose, Template};
 
@@ -270,7 +270,8 @@ impl Asking {
     ) -> Result<Identity, Trouble> {
         let (purpose, now) = (self.setup.purpose, (self.setup.clock)().wall);
         let key = self.key(key).await?;
-        let client = (self.setup.clients)(credential).await;
+        let client = tokio::time::timeout(PATIENCE, (self.setup.clients)(credential)).await;
+        let client = client.unwrap_or_else(|_| Err(format!("no credential after {PATIENCE:?}")));
         let client = client.map_err(|why| trouble(Cause::NoCredential, why))?;
         let asked = request::ask(&client, purpose, template, &key, now).await?;
         let _ = self.progress.send(Event::Asked(asked.name.clone()));

@@ -214,8 +214,7 @@ impl Machine {
             Phase::Pausing { next: Next::Begin(_) | Next::Ask(_), .. } if !self.is_due(now) => {
                 // The clock was wrong, or the names are as before.
                 self.phase = Phase::Idle;
-                self.trouble = None;
-                Vec::new()
+                self.consider(Key::Kept, now)
             }
             Phase::Pausing { next: Next::Store { identity, .. }, .. }
                 if !identity.is_valid_at(now.wall) =>
@@ -259,6 +258,8 @@ impl Machine {
     /// Asks for a certificate if one is needed, and not too often.
     fn consider(&mut self, key: Key, now: Moment) -> Vec<Action> {
         if !self.is_due(now) {
+            // What is not needed any more cannot be in trouble.
+            self.trouble = None;
             return Vec::new();
         }
         match self.budget.take(&self.pace, now.since) {

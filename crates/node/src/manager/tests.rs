@@ -1,5 +1,6 @@
 //! Managers against a scripted server, in virtual time.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use time::Duration as Span;
@@ -9,7 +10,7 @@ use super::*;
 use crate::files::Files;
 use crate::testing::node::Node;
 use crate::testing::server::{Fault, Policy};
-use crate::testing::{START, Signed};
+use crate::testing::{Breaking, How, START, Signed};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -342,4 +343,33 @@ async fn runs_once_and_ends_when_told() {
         manager.run(shutdown).await;
         down.send_replace(true);
     });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_is_said_and_waited_for() {
+    for (kind, cause) in [
+        (ErrorKind::StorageFull, Cause::DiskFull),
+        (ErrorKind::ReadOnlyFilesystem, Cause::DiskFailed),
+    ] {
+        let node = Node::new();
+        let held = Signed::client(START - Span::hours(22));
+        let held = held.identity(PrivateKey::generate().unwrap());
+        node.store(Files::default()).save(&held, START).unwrap();
+        let breaking = Breaking::at(0, How::Fail(kind));
+        let running = node.start_on(breaking.files());
+        running.until(trouble_is(cause)).await;
+        let message = running.manager.report().trouble.unwrap().message;
+        assert!(
+            message.contains("cannot make") && message.contains("kubelet-client.key"),
+            "{message}"
+        );
+        sleep(Duration::from_secs(3600)).await;
+        assert_eq!(node.server.calls("create"), 0, "not without a key that is on disk");
+        let current = running.manager.current().borrow().clone().unwrap();
+        assert_eq!(current.leaf().der(), held.leaf().der());
+        breaking.repair();
+        running.after(&held).await;
+        running.until(|report| report.trouble.is_none()).await;
+        assert_eq!(node.server.created().len(), 1);
+    }
 }

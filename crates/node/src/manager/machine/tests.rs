@@ -337,3 +337,92 @@ fn a_serving_certificate_is_asked_for_by_the_node_only() {
         assert_eq!(again, Some((Key::Kept, Credential::Own)));
     }
 }
+
+/// What is under way, and what may come of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Job {
+    None,
+    Asking,
+    Waiting,
+    Storing,
+}
+
+fn follow(job: &mut Job, actions: &[Action], what: &str) {
+    for action in actions {
+        let next = match action {
+            Action::Obtain { .. } => Job::Asking,
+            Action::Store(_) => Job::Storing,
+            Action::Cancel => {
+                assert_eq!(*job, Job::Waiting, "{what}: only waiting is given up");
+                *job = Job::None;
+                continue;
+            }
+            Action::Publish(_) | Action::Notify(_) => continue,
+        };
+        assert_eq!(*job, Job::None, "{what}: one at a time");
+        *job = next;
+    }
+}
+
+#[test]
+fn whatever_happens_one_thing_is_under_way_and_it_ends_well() {
+    let certificates = [aged(0), aged(0), aged(85), aged(101)];
+    let templates = ["n1", "n2"].map(Template::client);
+    for seed in 1..=3000u64 {
+        let mut state = seed;
+        let mut dice = |sides: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040);
+            usize::try_from((state >> 33) % sides).unwrap()
+        };
+        let held = certificates.get(dice(5)).cloned();
+        let (mut machine, mut job, mut second) = (machine(held), Job::None, 0);
+        for _ in 0..60 {
+            second += [0, 1, 20, 100, 4000][dice(5)];
+            let event = match (dice(4), job) {
+                (0, _) | (1, Job::None) => Event::Tick,
+                (1, _) | (_, Job::None) => Event::Template(templates.get(dice(3)).cloned()),
+                (2, Job::Asking) => {
+                    job = Job::Waiting;
+                    Event::Asked("r".into())
+                }
+                (2, Job::Waiting) => {
+                    job = Job::None;
+                    Event::Issued(certificates[dice(4)].clone())
+                }
+                (2, Job::Storing) => {
+                    job = Job::None;
+                    Event::Stored
+                }
+                (_, _) => {
+                    job = Job::None;
+                    failure(ALL[dice(16)])
+                }
+            };
+            let what = format!("seed {seed}, {event:?}");
+            let actions = machine.step(event, at(second), 0.5);
+            follow(&mut job, &actions, &what);
+        }
+        // From now on everything works.
+        let actions = machine.step(Event::Template(Some(templates[0].clone())), at(second), 0.5);
+        follow(&mut job, &actions, "at last");
+        for _ in 0..600 {
+            second += 10;
+            let event = match job {
+                Job::None => Event::Tick,
+                Job::Asking => Event::Asked("r".into()),
+                Job::Waiting => {
+                    let from = at(second).wall;
+                    let signed = Signed { until: from + Span::days(9), ..Signed::client(from) };
+                    Event::Issued(Arc::new(signed.identity(PrivateKey::generate().unwrap())))
+                }
+                Job::Storing => Event::Stored,
+            };
+            job = if job == Job::Asking { Job::Waiting } else { Job::None };
+            let actions = machine.step(event, at(second), 0.5);
+            follow(&mut job, &actions, "at last");
+        }
+        let report = machine.report();
+        assert_eq!((&report.doing, &report.trouble), (&Doing::Holding, &None), "seed {seed}");
+        assert!(report.held.unwrap().expires > at(second).wall, "seed {seed}");
+    }
+}
