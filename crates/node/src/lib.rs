@@ -1,8 +1,45 @@
-//! The node agent: keeps the certificates, keys and trust bundles of a machine's pods current on disk.
+//! The node agent: obtains and keeps the certificates of a node, as kubelet does.
 //!
-//! Nothing is here yet. What belongs here: projecting volumes into directories (planned by a pure
-//! function, written so that a reader sees all of the old files or all of the new ones), asking for
-//! pod certificates and rotating them, and reporting the node.
+//! - [`files`]: every operation on the disk, so that each can be made to fail.
+//! - [`identity`]: a certificate, those that vouch for it, and its key.
+//! - [`store`]: the certificates and keys of one purpose on disk, in kubelet's layout.
+//! - [`template`]: what a certificate is for, and what has to be in it.
+//! - [`request`]: asking the API for a certificate, and waiting for it.
+//! - [`manager`]: obtains one certificate and keeps it good.
+//! - [`present`]: shows in TLS handshakes whatever certificate is current.
+//! - [`client`]: a client of the API that is the node.
+//! - [`register`]: the Node object, its status and its heartbeat.
+//! - [`events`]: what happens, told on the Node.
+//! - [`serving`]: the node's own server: health and metrics.
+//! - [`metrics`], [`status`]: what is known, for programs and for people.
+//! - [`agent`]: joins all of it.
+//! - [`boot`]: which credential to begin with, and the kubeconfig.
+//! - [`clock`]: what time it is.
 //!
 //! What it must never do: hold the key of an authority, open the store, or speak to the server in
 //! any way but the Kubernetes API. It makes its own private keys, and they never leave the machine.
+
+mod access;
+pub mod agent;
+pub mod boot;
+pub mod client;
+pub mod clock;
+pub mod events;
+pub mod files;
+pub mod identity;
+pub mod manager;
+pub mod metrics;
+pub mod present;
+pub mod register;
+pub mod request;
+pub mod serving;
+pub mod status;
+pub mod store;
+pub mod template;
+
+pub use agent::{Options, RunError, run};
+
+#[cfg(test)]
+mod survival;
+#[cfg(test)]
+mod testing;

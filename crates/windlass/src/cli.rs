@@ -5,8 +5,10 @@
 
 mod access;
 mod controllers;
+mod node;
 mod requests;
 mod signers;
+mod tokens;
 mod values;
 
 use std::net::SocketAddr;
@@ -17,10 +19,12 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 pub use access::{AccessArgs, AuditArgs, InflightArgs};
 pub use controllers::{ControllersArgs, ElectionArgs, IssuingArgs};
+pub use node::{NodeArgs, NodeCommand, NodeRunArgs, NodeStatusArgs};
 pub use requests::{
     CsrCommand, CsrDecideArgs, CsrListArgs, CsrShowArgs, Format, IssueArgs, KeyType, NameArgs,
 };
 pub use signers::{SignerCheckArgs, SignerCommand, SignerListArgs, SignerShowArgs, SignersOfArgs};
+pub use tokens::{TokenCommand, TokenCreateArgs, TokenDeleteArgs, TokenListArgs, Ttl};
 pub use values::{Expiry, FeatureGate, Plugin};
 
 /// The certificate and trust plane of Kubernetes in one program.
@@ -54,6 +58,11 @@ pub enum Command {
     /// Several may run: the one that holds a lease works. Against a server that is not Windlass they do
     /// not do what its kube-controller-manager does.
     Controllers(Box<ControllersArgs>),
+    /// Make this machine a node: get its certificates and keep them good.
+    ///
+    /// With a bootstrap kubeconfig it asks for a client certificate, waits until it is approved and
+    /// signed, and from then on renews it by itself. Against any Kubernetes API server.
+    Node(Box<NodeArgs>),
     /// Check, back up or restore the database in a data directory.
     #[command(subcommand)]
     Store(StoreCommand),
@@ -71,6 +80,9 @@ pub enum Command {
     /// List, check or show signers: who signs what, with which CA, and what waits for them.
     #[command(subcommand)]
     Signer(SignerCommand),
+    /// Make, list or delete bootstrap tokens, with which machines join as nodes.
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Ask whether you, or somebody else, may do something. Exits with 1 if not.
     CanI(CanIArgs),
     /// Print the version.
@@ -159,8 +171,8 @@ pub struct UpArgs {
     pub serve: ServeArgs,
     #[command(flatten)]
     pub issuing: IssuingArgs,
-    /// Name of this machine as a node. This version has no node agent: a name is checked, and a
-    /// warning says that nothing else is done with it.
+    /// Make this machine a node of this name as well. Its certificates are kept in the data
+    /// directory.
     #[arg(long, value_name = "NAME", value_parser = values::node_name, conflicts_with = "no_node")]
     pub node_name: Option<String>,
     /// Do not make this machine a node.

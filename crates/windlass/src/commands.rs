@@ -6,10 +6,12 @@ mod controllers;
 mod csr;
 mod data_dir;
 mod issue;
+mod node;
 mod print;
 mod server;
 mod signer;
 mod store;
+pub mod token;
 mod up;
 mod user;
 mod version;
@@ -24,11 +26,13 @@ pub fn run(command: Command) -> Result<()> {
         Command::Up(arguments) => up::run(arguments),
         Command::Server(arguments) => server::run(arguments),
         Command::Controllers(arguments) => controllers::run(*arguments),
+        Command::Node(arguments) => node::run(*arguments),
         Command::Store(command) => store::run(command),
         Command::User(command) => user::run(command),
         Command::Issue(arguments) => issue::run(*arguments),
         Command::Csr(command) => csr::run(command),
         Command::Signer(command) => signer::run(command),
+        Command::Token(command) => token::run(command),
         Command::CanI(arguments) => can_i::run(arguments),
         Command::Version => version::run(),
     }

@@ -9,6 +9,7 @@
 //! D/pki/admin.crt, .key    the administrator's, as in admin.kubeconfig
 //! D/pki/sa.key, .pub       signs service-account tokens
 //! D/store/                 the database
+//! D/node/                  this machine's certificates as a node, if it is one
 //! ```
 //!
 //! Clients and servers have different authorities. With one for both, whatever is issued to a
@@ -89,6 +90,11 @@ impl Layout {
     /// A file of the given name under `pki/`.
     pub fn pki(&self, name: &str) -> PathBuf {
         self.root.join("pki").join(name)
+    }
+
+    /// A file of this machine as a node.
+    pub fn node(&self, name: &str) -> PathBuf {
+        self.root.join("node").join(name)
     }
 
     /// The file of the user's own signers, if they have put it there.

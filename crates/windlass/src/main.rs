@@ -5,6 +5,7 @@ mod commands;
 mod datadir;
 mod logging;
 mod serve;
+mod shell;
 
 use std::process::ExitCode;
 

@@ -1,6 +1,7 @@
 //! Serving: joins the store, the server and the controllers.
 
 mod files;
+mod node;
 mod reload;
 
 use std::io::Write as _;
@@ -27,6 +28,7 @@ use windlass_store::{Embedded, Options, Store};
 
 use crate::cli::{AccessArgs, AuditArgs, FeatureGate, InflightArgs, IssuingArgs, Plugin};
 use crate::datadir::{DataDir, Layout};
+use crate::shell;
 
 /// Everything a server has to know before it starts.
 #[derive(Debug)]
@@ -55,6 +57,8 @@ pub struct Settings {
     pub audit: AuditArgs,
     /// What the controllers beside the server are told; `None` if there are none, unlike in `up`.
     pub controllers: Option<IssuingArgs>,
+    /// The name of this machine as a node beside the server, if it is to be one.
+    pub node: Option<String>,
     /// The data directory; holding it keeps others out of it.
     pub data: DataDir,
 }
@@ -107,15 +111,25 @@ async fn run(settings: Settings) -> Result<()> {
     );
     let serving = tokio::spawn(serving);
     let controllers = options.map(|options| controllers(&server, options, shutdown.clone()));
+    let layout = &settings.data.layout;
+    let node = settings.node.map(|name| node::start(name, layout, &server, shutdown.clone()));
     // Before anybody hears that it is ready: who hears it may already send the signal.
     let told = signals()?;
     announce(&settings.data);
+    if controllers.is_some() {
+        invite(&settings.data);
+    }
     let ended = tokio::select! {
         () = told => Ok(()),
         error = store.failed() => Err(error).context("the store cannot go on"),
     };
     tracing::info!("shutting down");
     down.send_replace(true);
+    if let Some(node) = node
+        && node.await.is_err()
+    {
+        tracing::error!("the node agent ended badly");
+    }
     serving.await.context("serving ended badly")?;
     if let Some(controllers) = controllers {
         controllers.await.context("the controllers ended badly")?;
@@ -246,6 +260,14 @@ fn announce(data: &DataDir) {
     // Who closed standard output does not want to know.
     let _ = std::io::stdout().write_all(line.as_bytes());
     let _ = std::io::stdout().flush();
+}
+
+/// How nodes join. A token is a credential, so none is made until somebody wants one.
+fn invite(data: &DataDir) {
+    let kubeconfig = data.layout.kubeconfig();
+    let kubeconfig = kubeconfig.to_string_lossy();
+    let kubeconfig = shell::word(&kubeconfig);
+    tracing::info!("to let a node join, run: windlass token create --kubeconfig {kubeconfig}");
 }
 
 /// From now on SIGTERM and SIGINT do not end the process but what this returns.

@@ -1,5 +1,6 @@
 //! Requests for certificates from being asked to being cleaned up.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +29,8 @@ use crate::fixture::{World, object, until, until_gone};
 type Request = CertificateSigningRequest;
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
-const NODE_TOKENS: &str = "system:bootstrappers:kubeadm:default-node-token";
+/// The group of kubeadm's tokens.
+pub const NODE_TOKENS: &str = "system:bootstrappers:kubeadm:default-node-token";
 const BOOTSTRAP: (&str, &[&str]) =
     ("system:bootstrap:abcdef", &["system:bootstrappers", NODE_TOKENS, "system:authenticated"]);
 const NODE: (&str, &[&str]) = ("system:node:n1", &["system:nodes", "system:authenticated"]);
@@ -44,11 +46,7 @@ impl Signing {
     /// All signers, with one CA.
     pub fn start(world: &World) -> Signing {
         let files = tempfile::tempdir().unwrap();
-        let (certificate, key) = (files.path().join("ca.crt"), files.path().join("ca.key"));
-        let pair = pair();
-        std::fs::write(&certificate, pair.certificate().to_pem()).unwrap();
-        std::fs::write(&key, pair.key().to_pem().unwrap().as_bytes()).unwrap();
-        let ca = CaSource::files(certificate, key, after(0)).unwrap();
+        let ca = authority(files.path());
         let signers = Signer::ALL.map(|signer| BuiltIn { signer, ca: ca.clone() }).to_vec();
         let mut loops = JoinSet::new();
         loops.spawn(sign::run(world.client.clone(), signers, YEAR, Vec::new(), after(0)));
@@ -65,6 +63,15 @@ impl Signing {
         self.loops.spawn(approve::run(world.client.clone(), approvals, after(0)));
         self
     }
+}
+
+/// A new CA, in a directory.
+pub fn authority(files: &Path) -> Arc<CaSource> {
+    let (certificate, key) = (files.join("ca.crt"), files.join("ca.key"));
+    let pair = pair();
+    std::fs::write(&certificate, pair.certificate().to_pem()).unwrap();
+    std::fs::write(&key, pair.key().to_pem().unwrap().as_bytes()).unwrap();
+    CaSource::files(certificate, key, after(0)).unwrap()
 }
 
 fn pair() -> Authority {
@@ -129,7 +136,6 @@ pub fn is_settled(request: Option<&Request>) -> bool {
     request.is_some_and(|r| certificate(r).is_some() || condition(r, "Failed").is_some())
 }
 
-/// What kubeadm lets the bearers of tokens and nodes do.
 async fn bind(client: &Client, name: &str, role: &str, group: &str) {
     let binding: ClusterRoleBinding = object(json!({
         "metadata": {"name": name},
@@ -140,7 +146,8 @@ async fn bind(client: &Client, name: &str, role: &str, group: &str) {
     bindings.create(&PostParams::default(), &binding).await.unwrap();
 }
 
-async fn bind_as_kubeadm_does(client: &Client) {
+/// What kubeadm lets the bearers of tokens and nodes do.
+pub async fn bind_as_kubeadm_does(client: &Client) {
     let clients = "system:certificates.k8s.io:certificatesigningrequests";
     bind(client, "kubelet-bootstrap", "system:node-bootstrapper", NODE_TOKENS).await;
     bind(client, "autoapprove", &format!("{clients}:nodeclient"), NODE_TOKENS).await;

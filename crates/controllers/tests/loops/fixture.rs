@@ -28,7 +28,7 @@ pub struct World {
 }
 
 /// A test that waits longer than this has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 impl World {
     /// A server whose controllers run.
@@ -52,6 +52,11 @@ impl World {
         let user = User::authenticated("admin", "", vec![MASTERS.into()]);
         let client = Client::new(Local::new(server.clone(), user), "default");
         World { client, server, down, controllers: None, _dir: dir }
+    }
+
+    /// The server itself, for credentials.
+    pub fn server(&self) -> &Arc<Server> {
+        &self.server
     }
 
     /// The server as somebody else sees it.

@@ -9,6 +9,7 @@ mod custom_signers;
 mod fixture;
 mod garbage;
 mod issuance;
+mod kubelet;
 mod namespaces;
 mod pod_signer;
 mod publish;

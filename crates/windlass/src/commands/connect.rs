@@ -4,7 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Error, Result, anyhow, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+use windlass_pki::pem;
 
 use super::print;
 
@@ -30,6 +34,27 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<kube::Config> {
             anyhow!("no kubeconfig: name one with --kubeconfig or in KUBECONFIG ({error})")
         }),
     }
+}
+
+/// How to reach the same server, as a kubeconfig says it of a cluster.
+pub fn cluster(config: &kube::Config) -> Value {
+    let mut cluster = json!({ "server": config.cluster_url.to_string().trim_end_matches('/') });
+    if let Some(file) = &config.root_cert_file {
+        cluster["certificate-authority"] = json!(file);
+    } else if let Some(certificates) = &config.root_cert {
+        let text = pem::encode_certificates(certificates.iter().map(Vec::as_slice));
+        cluster["certificate-authority-data"] = json!(STANDARD.encode(text));
+    }
+    if config.accept_invalid_certs {
+        cluster["insecure-skip-tls-verify"] = json!(true);
+    }
+    if let Some(name) = &config.tls_server_name {
+        cluster["tls-server-name"] = json!(name);
+    }
+    if let Some(url) = &config.proxy_url {
+        cluster["proxy-url"] = json!(url.to_string());
+    }
+    cluster
 }
 
 /// The first line of what it comes down to.

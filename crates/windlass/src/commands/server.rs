@@ -41,6 +41,7 @@ pub fn run(arguments: ServerArgs) -> Result<()> {
         inflight: arguments.serve.inflight,
         audit: arguments.serve.audit,
         controllers: None,
+        node: None,
         data,
     })
 }

@@ -8,9 +8,6 @@ use crate::serve::{self, ServiceAccountKeys, Settings, TlsFiles};
 
 /// Serves until told to stop.
 pub fn run(arguments: UpArgs) -> Result<()> {
-    if let Some(name) = arguments.node_name {
-        tracing::warn!(name, "this version has no node agent; the machine does not become a node");
-    }
     let (listener, data) = data_dir::open(&arguments.serve, true)?;
     let layout = &data.layout;
     serve::serve(Settings {
@@ -29,6 +26,7 @@ pub fn run(arguments: UpArgs) -> Result<()> {
         inflight: arguments.serve.inflight,
         audit: arguments.serve.audit,
         controllers: Some(arguments.issuing),
+        node: arguments.node_name,
         data,
     })
 }

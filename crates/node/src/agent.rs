@@ -1,0 +1,422 @@
+//! The agent: joins everything and runs it until it is told to end.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use kube::Config;
+use time::OffsetDateTime;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::access::Access;
+use crate::boot::{Boot, Source};
+use crate::clock::{self, Clock};
+use crate::events;
+use crate::files::Files;
+use crate::manager::{Manager, Pace, Random, Report, Setup};
+use crate::metrics::{self, Ages};
+use crate::register::object::{Host, system};
+use crate::register::{Registrar, Registration};
+use crate::serving::{self, Door, Pages};
+use crate::status::{Certificate, Server, Status};
+use crate::store::{Lock, LockError, Store};
+use crate::template::{Purpose, Template};
+
+/// How long a node may take to get a certificate when it starts, before somebody should know.
+pub const PATIENCE: Duration = Duration::from_secs(5 * 60);
+/// After how long without a heartbeat a node is not ready: as long as others believe in one.
+const STALE: time::Duration = time::Duration::seconds(40);
+
+/// What an agent is told.
+pub struct Options {
+    /// The node's name.
+    pub node_name: String,
+    /// The server, and who to be there.
+    pub kubeconfig: PathBuf,
+    /// Whom to be until there is a certificate.
+    pub bootstrap_kubeconfig: Option<PathBuf>,
+    /// Where certificates are kept.
+    pub cert_dir: PathBuf,
+    /// Where everything else is kept.
+    pub root_dir: PathBuf,
+    /// Where the node is reached; to be found out if there are none.
+    pub addresses: Vec<IpAddr>,
+    /// Whether to keep a serving certificate.
+    pub rotate_server_certificates: bool,
+    /// Where to serve with it.
+    pub serving: Option<TcpListener>,
+    /// Where to serve without it.
+    pub metrics: Option<TcpListener>,
+    /// How long to wait for the first certificate.
+    pub patience: Duration,
+    /// How fast things are tried again.
+    pub pace: Pace,
+    /// What time it is.
+    pub clock: Clock,
+    /// So that nodes that began together do not do everything together.
+    pub random: Random,
+    /// The disk.
+    pub files: Files,
+}
+
+impl Options {
+    /// What is usual, for a node without a name.
+    pub fn new(kubeconfig: PathBuf, cert_dir: PathBuf) -> Self {
+        Self {
+            node_name: String::new(),
+            kubeconfig,
+            bootstrap_kubeconfig: None,
+            root_dir: cert_dir.clone(),
+            cert_dir,
+            addresses: Vec::new(),
+            rotate_server_certificates: false,
+            serving: None,
+            metrics: None,
+            patience: PATIENCE,
+            pace: Pace::default(),
+            clock: clock::system(),
+            random: Arc::new(rand::random::<f64>),
+            files: Files::default(),
+        }
+    }
+}
+
+/// Why an agent ended before it was told to.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Its directory is not its own.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The disk did not do it.
+    #[error(transparent)]
+    Disk(#[from] crate::files::DiskError),
+    /// There is no certificate, for this reason.
+    #[error("there is no client certificate after {} seconds: {why}", .patience.as_secs())]
+    NoCertificate {
+        /// How long it was waited for.
+        patience: Duration,
+        /// What stands in the way.
+        why: String,
+    },
+    /// The server's address is none.
+    #[error("cannot use the server of the kubeconfig: {0}")]
+    Server(String),
+}
+
+/// Runs an agent until it is told to end, or cannot begin.
+pub async fn run(mut options: Options, shutdown: watch::Receiver<bool>) -> Result<(), RunError> {
+    // The kubeconfig names files, and whoever reads it is somewhere else.
+    for path in [&mut options.cert_dir, &mut options.root_dir] {
+        *path = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
+    }
+    options.files.make_directory(&options.root_dir)?;
+    let _lock = Lock::take(&options.cert_dir, &options.files)?;
+    let mut agent = Agent::new(options);
+    let mut down = shutdown.clone();
+    tokio::select! {
+        outcome = agent.work(&shutdown) => outcome,
+        _ = down.wait_for(|down| *down) => Ok(()),
+    }
+}
+
+struct Agent {
+    options: Options,
+    boot: Boot,
+    client: Arc<Manager>,
+    serving: Option<Arc<Manager>>,
+    templates: watch::Sender<Option<Template>>,
+    registration: watch::Sender<Registration>,
+    ages: Arc<Ages>,
+    /// Everything ends with the agent.
+    tasks: JoinSet<()>,
+}
+
+impl Agent {
+    fn new(options: Options) -> Self {
+        let store = |purpose: Purpose| {
+            Store::new(&options.cert_dir, purpose.prefix(), options.files.clone())
+        };
+        let setup = |purpose, templates, clients| Setup {
+            purpose,
+            store: store(purpose),
+            templates,
+            clients,
+            clock: options.clock.clone(),
+            random: options.random.clone(),
+            pace: options.pace,
+        };
+        let (client, kubeconfig) = (store(Purpose::Client), &options.kubeconfig);
+        let bootstrap = options.bootstrap_kubeconfig.as_deref();
+        let boot = Boot::new(kubeconfig, bootstrap, client, options.files.clone());
+        begin(&boot, (options.clock)().wall);
+        let access = Access::new(boot.clone(), options.clock.clone());
+        let clients = access.clients();
+        let (_, template) = watch::channel(Some(Template::client(&options.node_name)));
+        let client = Arc::new(Manager::new(setup(Purpose::Client, template, clients.clone())));
+        access.follow(client.current());
+        let templates = watch::Sender::new(None);
+        let serving = options.rotate_server_certificates.then(|| {
+            Arc::new(Manager::new(setup(Purpose::Serving, templates.subscribe(), clients)))
+        });
+        Self {
+            boot,
+            client,
+            serving,
+            templates,
+            registration: watch::Sender::default(),
+            ages: Arc::default(),
+            tasks: JoinSet::new(),
+            options,
+        }
+    }
+
+    async fn work(&mut self, shutdown: &watch::Receiver<bool>) -> Result<(), RunError> {
+        self.serve();
+        self.tasks.spawn(self.reporter().run());
+        let notices = self.client.notices();
+        self.keep(self.client.clone(), shutdown);
+        let ready = self.client.ready(self.options.patience).await;
+        let patience = self.options.patience;
+        ready.map_err(|report| RunError::NoCertificate { patience, why: obstacle(&report) })?;
+        self.tasks.spawn(write_kubeconfig(self.boot.clone(), self.options.clock.clone()));
+        let config = self.boot.cluster().await.map_err(RunError::Server)?;
+        self.register(&config, notices)?;
+        if let Some(serving) = self.serving.clone() {
+            self.count_ages(&serving);
+            self.keep(serving, shutdown);
+        }
+        std::future::pending().await
+    }
+
+    /// Keeps a certificate good.
+    fn keep(&mut self, manager: Arc<Manager>, shutdown: &watch::Receiver<bool>) {
+        let shutdown = shutdown.clone();
+        self.tasks.spawn(async move { manager.run(shutdown).await });
+    }
+
+    fn serve(&mut self) {
+        let pages = self.pages();
+        if let Some(listener) = self.options.metrics.take() {
+            self.tasks.spawn(serving::serve(listener, Door::Plain, pages.clone()));
+        }
+        if let (Some(listener), Some(manager)) = (self.options.serving.take(), &self.serving) {
+            self.registration.send_modify(|known| {
+                known.port = listener.local_addr().map(|address| address.port()).ok();
+            });
+            self.tasks.spawn(serving::serve(listener, Door::Tls(manager.current()), pages));
+        }
+    }
+
+    fn pages(&self) -> Pages {
+        let (client, serving) = (self.client.clone(), self.serving.clone());
+        let (ages, clock) = (self.ages.clone(), self.options.clock.clone());
+        let registration = self.registration.subscribe();
+        Arc::new(move |path| {
+            let now = clock().wall;
+            match path {
+                "/healthz" | "/livez" => Some((StatusCode::OK, "ok".into())),
+                "/readyz" => Some(match readiness(&client.report(), &registration.borrow(), now) {
+                    Ok(()) => (StatusCode::OK, "ok".into()),
+                    Err(why) => (StatusCode::SERVICE_UNAVAILABLE, why + "\n"),
+                }),
+                "/metrics" => {
+                    let mut text = String::new();
+                    let reports = [Some(&client), serving.as_ref()];
+                    let reports = reports.into_iter().flatten().map(|one| one.report());
+                    metrics::write(&mut text, &reports.collect::<Vec<_>>(), &ages, now);
+                    Some((StatusCode::OK, text))
+                }
+                _ => None,
+            }
+        })
+    }
+
+    fn register(
+        &mut self,
+        config: &Config,
+        notices: tokio::sync::broadcast::Receiver<crate::manager::Notice>,
+    ) -> Result<(), RunError> {
+        let failed = |error: kube::Error| RunError::Server(crate::request::explain(&error));
+        let client = crate::client::connect(config, self.client.current()).map_err(failed)?;
+        let (node, clock) = (&self.options.node_name, &self.options.clock);
+        let tell = |purpose, notices| {
+            events::tell(client.clone(), node.clone(), purpose, notices, clock.clone())
+        };
+        self.tasks.spawn(tell(Purpose::Client, notices));
+        if let Some(serving) = &self.serving {
+            self.tasks.spawn(tell(Purpose::Serving, serving.notices()));
+        }
+        let url = &config.cluster_url;
+        let port = url.port_u16().unwrap_or(443);
+        let registrar = Registrar {
+            client: client.clone(),
+            server: (url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned(), port),
+            chosen: self.options.addresses.clone(),
+            host: Host {
+                name: node.clone(),
+                addresses: Vec::new(),
+                port: self.registration.borrow().port,
+                system: system(),
+            },
+            clock: clock.clone(),
+            random: self.options.random.clone(),
+            registration: self.registration.clone(),
+            templates: self.templates.clone(),
+        };
+        self.tasks.spawn(registrar.run());
+        Ok(())
+    }
+
+    fn count_ages(&mut self, serving: &Manager) {
+        let (ages, mut notices) = (self.ages.clone(), serving.notices());
+        self.tasks.spawn(async move {
+            use tokio::sync::broadcast::error::RecvError;
+            loop {
+                match notices.recv().await {
+                    Ok(notice) => ages.note(&notice),
+                    Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return,
+                }
+            }
+        });
+    }
+
+    fn reporter(&self) -> Reporter {
+        Reporter {
+            node: self.options.node_name.clone(),
+            cert_dir: self.options.cert_dir.clone(),
+            root_dir: self.options.root_dir.clone(),
+            files: self.options.files.clone(),
+            clock: self.options.clock.clone(),
+            reports: [Some(&self.client), self.serving.as_ref()]
+                .into_iter()
+                .flatten()
+                .map(|manager| manager.reports())
+                .collect(),
+            registration: self.registration.subscribe(),
+        }
+    }
+}
+
+/// Says with which credential the node begins.
+fn begin(boot: &Boot, now: OffsetDateTime) {
+    match boot.prepare(now) {
+        Ok(Source::Managed) => {}
+        Ok(Source::Kubeconfig) => tracing::info!("beginning with the kubeconfig's certificate"),
+        Ok(Source::Bootstrap) => tracing::info!("there is no certificate yet; asking for one"),
+        Ok(Source::Nothing(advice)) => tracing::error!("{advice}"),
+        // The manager has no certificate then, and says what it does about it.
+        Err(error) => tracing::warn!("cannot keep the kubeconfig's certificate: {error}"),
+    }
+}
+
+/// Writes the kubeconfig for others who are this node. We do not need it: a disk that does not do it
+/// holds up nothing.
+async fn write_kubeconfig(boot: Boot, clock: Clock) {
+    let mut pause = Duration::from_secs(1);
+    loop {
+        let (boot, now) = (boot.clone(), (clock)().wall);
+        match tokio::task::spawn_blocking(move || boot.write_kubeconfig(now)).await {
+            Ok(Err(error)) => tracing::warn!("{error}"),
+            Ok(Ok(_)) | Err(_) => return,
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(60));
+    }
+}
+
+/// What stands in the way of a certificate, in words.
+fn obstacle(report: &Report) -> String {
+    let doing = Certificate::of(report).activity;
+    match (&report.trouble, doing.request) {
+        (_, Some(_)) => doing.text,
+        (Some(trouble), None) => trouble.message.clone(),
+        (None, None) => doing.text,
+    }
+}
+
+/// Whether the node does what a node does.
+fn readiness(
+    client: &Report,
+    registration: &Registration,
+    now: OffsetDateTime,
+) -> Result<(), String> {
+    match &client.held {
+        None => return Err(format!("no client certificate: {}", obstacle(client))),
+        Some(held) if held.expires < now => {
+            return Err(format!("the client certificate has expired: {}", obstacle(client)));
+        }
+        Some(_) => {}
+    }
+    let problem = || registration.problem.clone().unwrap_or_else(|| "not yet registered".into());
+    match registration.heartbeat {
+        _ if registration.kubelet => Ok(()),
+        Some(beat) if now - beat <= STALE => Ok(()),
+        Some(_) | None => Err(format!("no heartbeat: {}", problem())),
+    }
+}
+
+/// Writes the status whenever it changes.
+struct Reporter {
+    node: String,
+    cert_dir: PathBuf,
+    root_dir: PathBuf,
+    files: Files,
+    clock: Clock,
+    reports: Vec<watch::Receiver<Report>>,
+    registration: watch::Receiver<Registration>,
+}
+
+impl Reporter {
+    async fn run(mut self) {
+        let mut before = None;
+        loop {
+            let status = self.status();
+            // Heartbeats alone are nothing new.
+            let said = (status.certificates.clone(), status.server.clone());
+            if before.as_ref() != Some(&said) {
+                let (directory, files) = (self.root_dir.clone(), self.files.clone());
+                let write = move || status.write(&directory, &files);
+                match tokio::task::spawn_blocking(write).await {
+                    Ok(Ok(())) => before = Some(said),
+                    Ok(Err(error)) => tracing::debug!(%error, "cannot write the status"),
+                    Err(_) => {}
+                }
+            }
+            self.changed().await;
+        }
+    }
+
+    fn status(&mut self) -> Status {
+        let reports = self.reports.iter_mut();
+        let certificates = reports.map(|one| Certificate::of(&one.borrow_and_update())).collect();
+        Status {
+            node: self.node.clone(),
+            written: (self.clock)().wall,
+            process: std::process::id(),
+            certificate_directory: self.cert_dir.clone(),
+            certificates,
+            server: Server::of(&self.registration.borrow_and_update()),
+        }
+    }
+
+    async fn changed(&mut self) {
+        let reports = self.reports.iter_mut().map(|report| Box::pin(report.changed()));
+        let reports = futures::future::select_all(reports);
+        tokio::select! {
+            _ = reports => {}
+            changed = self.registration.changed() => {
+                if changed.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

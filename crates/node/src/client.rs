@@ -1,0 +1,170 @@
+//! A client that is the node: it shows the certificate that is current at each handshake.
+//!
+//! With another certificate come other connections. New requests take those at once; what is under
+//! way on the old ones may end, for a while, and then they are closed.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::rt::Executor;
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use kube::client::{Body, ClientBuilder, ConfigExt as _};
+use kube::config::AuthInfo;
+use kube::{Client, Config};
+use rustls::client::Resumption;
+use tokio::sync::watch;
+use tower::Service;
+
+use crate::identity::Identity;
+use crate::present::{Current, Presenter, is_same};
+
+/// How long requests with an old certificate may go on. Watches are begun anew after that.
+const GRACE: Duration = Duration::from_secs(10);
+/// How long a connection may take to be there, with its handshake.
+const CONNECT: Duration = Duration::from_secs(15);
+/// How soon a connection is found out on which nobody is any more.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// A client for the server of `config` that has the current certificate and no other credential.
+pub fn connect(config: &Config, current: Current) -> kube::Result<Client> {
+    let mut config = config.clone();
+    config.auth_info = AuthInfo::default();
+    let pools = Pools::new(connector(&config, current.clone())?, current);
+    let service = Switch { pools: Arc::new(pools) };
+    tokio::spawn(follow(Arc::downgrade(&service.pools)));
+    let builder = ClientBuilder::new(service, config.default_namespace.clone());
+    Ok(builder.with_layer(&config.base_uri_layer()).build())
+}
+
+type Connector = TimeoutConnector<HttpsConnector<HttpConnector>>;
+type Http = legacy::Client<Connector, Body>;
+
+fn connector(config: &Config, current: Current) -> kube::Result<Connector> {
+    let mut tls = config.rustls_client_config()?;
+    tls.client_auth_cert_resolver = Presenter::new(current);
+    // A session that goes on is that of the certificate it began with.
+    tls.resumption = Resumption::disabled();
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(SILENCE / 2));
+    tcp.set_keepalive_interval(Some(SILENCE / 6));
+    tcp.set_keepalive_retries(Some(3));
+    tcp.set_tcp_user_timeout(Some(SILENCE));
+    let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+    if let Some(name) = &config.tls_server_name {
+        let name =
+            name.clone().try_into().map_err(|error| kube::Error::Service(Box::new(error)))?;
+        https = https.with_server_name_resolver(FixedServerNameResolver::new(name));
+    }
+    let mut connector = TimeoutConnector::new(https.enable_http1().wrap_connector(tcp));
+    connector.set_connect_timeout(Some(CONNECT));
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    Ok(connector)
+}
+
+/// The connections of the current certificate.
+struct Pools {
+    connector: Connector,
+    current: Current,
+    pool: Mutex<Pool>,
+}
+
+struct Pool {
+    identity: Option<Arc<Identity>>,
+    http: Http,
+    /// Its connections end with this.
+    _hold: watch::Sender<()>,
+}
+
+impl Pools {
+    fn new(connector: Connector, current: Current) -> Self {
+        let identity = current.borrow().clone();
+        let pool = Mutex::new(Pool::new(&connector, identity));
+        Self { connector, current, pool }
+    }
+
+    /// Connections with what is current now.
+    fn http(&self) -> Http {
+        let identity = self.current.borrow().clone();
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        if !is_same(pool.identity.as_ref(), identity.as_ref()) {
+            let old = std::mem::replace(&mut *pool, Pool::new(&self.connector, identity));
+            tokio::spawn(async move {
+                let Pool { http, _hold, .. } = old;
+                // Connections that do nothing end here.
+                drop(http);
+                tokio::time::sleep(GRACE).await;
+            });
+        }
+        pool.http.clone()
+    }
+}
+
+impl Pool {
+    fn new(connector: &Connector, identity: Option<Arc<Identity>>) -> Self {
+        let (hold, held) = watch::channel(());
+        let http = legacy::Client::builder(Driver { held }).build(connector.clone());
+        Self { identity, http, _hold: hold }
+    }
+}
+
+/// Changes the connections as soon as the certificate changes, also when nobody asks for anything.
+async fn follow(pools: std::sync::Weak<Pools>) {
+    let Some(mut current) = pools.upgrade().map(|pools| pools.current.clone()) else { return };
+    while current.changed().await.is_ok() {
+        let Some(pools) = pools.upgrade() else { return };
+        drop(pools.http());
+    }
+}
+
+/// Runs connections until they are no longer wanted.
+#[derive(Clone)]
+struct Driver {
+    held: watch::Receiver<()>,
+}
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Executor<Task> for Driver {
+    fn execute(&self, task: Task) {
+        let mut held = self.held.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = task => {}
+                // Nothing is ever sent: this is its end.
+                _ = held.changed() => {}
+            }
+        });
+    }
+}
+
+struct Switch {
+    pools: Arc<Pools>,
+}
+
+impl Service<Request<Body>> for Switch {
+    type Response = Response<Incoming>;
+    type Error = legacy::Error;
+    type Future = legacy::ResponseFuture;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        self.pools.http().request(request)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,264 @@
+//! Every operation on the disk, in one place: each can be made to fail, or to be the last.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use zeroize::Zeroizing;
+
+/// Only the owner may read.
+pub const PRIVATE: u32 = 0o600;
+const DIRECTORY: u32 = 0o700;
+
+/// Asked before every operation; an error takes its place.
+pub type Hook = Arc<dyn Fn(Operation, &Path) -> io::Result<()> + Send + Sync>;
+
+/// The disk.
+#[derive(Clone, Default)]
+pub struct Files {
+    hook: Option<Hook>,
+}
+
+/// What is done to a file. Displayed, it completes the sentence "cannot …".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Reads a file, a link or a directory.
+    Read,
+    /// Makes a directory.
+    MakeDirectory,
+    /// Makes a file.
+    Create,
+    /// Fills a file.
+    Write,
+    /// Waits until a file or a directory is on the disk.
+    Sync,
+    /// Gives a file another name, which may be another file's until then.
+    Rename,
+    /// Makes a link.
+    Link,
+    /// Removes a file.
+    Remove,
+}
+
+/// Why the disk did not do it.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {} {}: {source}", .operation.verb(), .path.display())]
+pub struct DiskError {
+    /// What was to be done.
+    pub operation: Operation,
+    /// To which file.
+    pub path: PathBuf,
+    /// What the system says.
+    #[source]
+    pub source: io::Error,
+}
+
+/// What stands at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// Nothing.
+    Nothing,
+    /// A link to this, which need not be there.
+    Link(PathBuf),
+    /// Something else.
+    Other,
+}
+
+impl Operation {
+    /// Whether it leaves the disk as it is.
+    pub fn only_looks(self) -> bool {
+        self == Self::Read
+    }
+
+    const fn verb(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::MakeDirectory => "make the directory",
+            Self::Create => "make",
+            Self::Write => "write",
+            Self::Sync => "sync",
+            Self::Rename => "rename",
+            Self::Link => "link",
+            Self::Remove => "remove",
+        }
+    }
+}
+
+impl DiskError {
+    /// Whether the disk, or what this user may have of it, is full.
+    pub fn is_full(&self) -> bool {
+        matches!(self.source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+    }
+}
+
+impl Files {
+    /// The disk, with somebody who is asked before each operation.
+    pub fn with_hook(hook: Hook) -> Self {
+        Self { hook: Some(hook) }
+    }
+
+    /// The contents of a file, unless there is none. Longer ones are cut off after `limit` bytes.
+    pub fn read(&self, path: &Path, limit: usize) -> Result<Option<Zeroizing<Vec<u8>>>, DiskError> {
+        let read = || {
+            let file = File::open(path)?;
+            let mut contents = Zeroizing::new(Vec::new());
+            let limit = u64::try_from(limit).unwrap_or(u64::MAX);
+            file.take(limit).read_to_end(&mut contents)?;
+            Ok(contents)
+        };
+        optional(self.perform(Operation::Read, path, read))
+    }
+
+    /// What stands at a path.
+    pub fn entry(&self, path: &Path) -> Result<Entry, DiskError> {
+        let look = || {
+            if fs::symlink_metadata(path)?.file_type().is_symlink() {
+                Ok(Entry::Link(fs::read_link(path)?))
+            } else {
+                Ok(Entry::Other)
+            }
+        };
+        let found = optional(self.perform(Operation::Read, path, look))?;
+        Ok(found.unwrap_or(Entry::Nothing))
+    }
+
+    /// The names in a directory, sorted, without those that are no text. None if it is not there.
+    pub fn names(&self, directory: &Path) -> Result<Vec<String>, DiskError> {
+        let list = || {
+            let mut names = Vec::new();
+            for entry in fs::read_dir(directory)? {
+                names.extend(entry?.file_name().into_string());
+            }
+            names.sort_unstable();
+            Ok(names)
+        };
+        Ok(optional(self.perform(Operation::Read, directory, list))?.unwrap_or_default())
+    }
+
+    /// Makes a directory that only the owner may enter, unless it is there.
+    pub fn make_directory(&self, path: &Path) -> Result<(), DiskError> {
+        if path.is_dir() {
+            return Ok(());
+        }
+        self.perform(Operation::MakeDirectory, path, || {
+            DirBuilder::new().recursive(true).mode(DIRECTORY).create(path)
+        })?;
+        match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            Some(parent) => self.sync_directory(parent),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts a whole file in the place of whatever is there.
+    pub fn replace(&self, path: &Path, contents: &[u8], mode: u32) -> Result<(), DiskError> {
+        let staged = staged(path);
+        self.remove(&staged)?;
+        let written = self.stage(&staged, contents, mode);
+        let renamed = written.and_then(|()| self.rename(&staged, path));
+        if renamed.is_err() {
+            // It may be what fills the disk.
+            let _ = self.remove(&staged);
+        }
+        renamed?;
+        self.sync_directory(directory_of(path))
+    }
+
+    /// Puts a link in the place of whatever is there. There is no moment without one of the two.
+    pub fn replace_link(&self, path: &Path, target: &Path) -> Result<(), DiskError> {
+        let staged = staged(path);
+        self.remove(&staged)?;
+        self.perform(Operation::Link, &staged, || std::os::unix::fs::symlink(target, &staged))?;
+        self.rename(&staged, path)?;
+        self.sync_directory(directory_of(path))
+    }
+
+    /// Gives a file a second name, which nothing has yet.
+    pub fn link(&self, from: &Path, to: &Path) -> Result<(), DiskError> {
+        self.perform(Operation::Link, to, || fs::hard_link(from, to))
+    }
+
+    /// Gives a file another name.
+    pub fn rename(&self, from: &Path, to: &Path) -> Result<(), DiskError> {
+        self.perform(Operation::Rename, to, || fs::rename(from, to))
+    }
+
+    /// Removes a file or a link, if it is there.
+    pub fn remove(&self, path: &Path) -> Result<(), DiskError> {
+        // Nothing to do is not worth an operation.
+        if fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+            return Ok(());
+        }
+        optional(self.perform(Operation::Remove, path, || fs::remove_file(path))).map(drop)
+    }
+
+    /// Waits until the names in a directory are on the disk.
+    pub fn sync_directory(&self, path: &Path) -> Result<(), DiskError> {
+        self.perform(Operation::Sync, path, || File::open(path)?.sync_all())
+    }
+
+    fn stage(&self, path: &Path, contents: &[u8], mode: u32) -> Result<(), DiskError> {
+        let mut file = self.perform(Operation::Create, path, || {
+            let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+            // The umask may have taken bits away.
+            file.set_permissions(Permissions::from_mode(mode))?;
+            Ok(file)
+        })?;
+        if let Err(error) = self.ask(Operation::Write, path) {
+            // A disk that fills up, or a process that ends, leaves half of it.
+            let _ = file.write_all(contents.get(..contents.len() / 2).unwrap_or_default());
+            return Err(error);
+        }
+        file.write_all(contents).map_err(failed(Operation::Write, path))?;
+        self.perform(Operation::Sync, path, || file.sync_all())
+    }
+
+    fn perform<T>(
+        &self,
+        operation: Operation,
+        path: &Path,
+        act: impl FnOnce() -> io::Result<T>,
+    ) -> Result<T, DiskError> {
+        self.ask(operation, path)?;
+        act().map_err(failed(operation, path))
+    }
+
+    fn ask(&self, operation: Operation, path: &Path) -> Result<(), DiskError> {
+        match &self.hook {
+            Some(hook) => hook(operation, path).map_err(failed(operation, path)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether this is a name under which something was being written.
+pub fn is_staged(name: &str) -> bool {
+    name.starts_with('.') && name.ends_with(".new")
+}
+
+/// Where something is written before it gets its name.
+fn staged(path: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".new");
+    path.with_file_name(name)
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn failed(operation: Operation, path: &Path) -> impl FnOnce(io::Error) -> DiskError {
+    let path = path.to_owned();
+    move |source| DiskError { operation, path, source }
+}
+
+fn optional<T>(result: Result<T, DiskError>) -> Result<Option<T>, DiskError> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.source.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,233 @@
+//! The node on the server: its object, its status, and a heartbeat every ten seconds.
+//!
+//! A node that has a kubelet is that kubelet's: nothing is written about it then, and its addresses
+//! are read.
+
+pub mod address;
+pub mod object;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, Error};
+use time::OffsetDateTime;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use crate::clock::Clock;
+use crate::manager::Random;
+use crate::request::{PATIENCE, explain};
+use crate::template::Template;
+
+use object::{Host, is_anothers, serving_template};
+
+/// Where heartbeats are.
+const LEASES: &str = "kube-node-lease";
+/// How often there is one.
+const BEAT: Duration = Duration::from_secs(10);
+/// How soon the first is tried again.
+const SOON: Duration = Duration::from_secs(1);
+/// How often the status is written although nothing has changed.
+const STATUS: Duration = Duration::from_secs(5 * 60);
+
+/// What is known of the node on the server.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Registration {
+    /// Which object it is.
+    pub uid: Option<String>,
+    /// Whether a kubelet reports for it, and not we.
+    pub kubelet: bool,
+    /// Where the node serves, if it does.
+    pub port: Option<u16>,
+    /// Where it says that it is.
+    pub addresses: Vec<IpAddr>,
+    /// When the last heartbeat arrived.
+    pub heartbeat: Option<OffsetDateTime>,
+    /// What went wrong last.
+    pub problem: Option<String>,
+}
+
+/// Keeps the node on the server.
+pub struct Registrar {
+    /// Who the node is there.
+    pub client: Client,
+    /// Where the server is, to find out by which address it is reached: host and port.
+    pub server: (String, u16),
+    /// Addresses that somebody has chosen; none if they are to be found out.
+    pub chosen: Vec<IpAddr>,
+    /// The machine; its addresses are filled in.
+    pub host: Host,
+    /// What time it is.
+    pub clock: Clock,
+    /// So that nodes that began together do not beat together.
+    pub random: Random,
+    /// What is known, for others to read.
+    pub registration: watch::Sender<Registration>,
+    /// What the serving certificate has to say.
+    pub templates: watch::Sender<Option<Template>>,
+}
+
+impl Registrar {
+    /// Registers and beats until it is dropped.
+    pub async fn run(mut self) {
+        let (mut lease, mut written) = (None, None::<Instant>);
+        let mut pause = SOON;
+        loop {
+            let moved = self.look_around().await;
+            let due = written.is_none_or(|at| at.elapsed() >= STATUS);
+            let fresh = due || moved;
+            if fresh {
+                written = self.note(self.report().await).then(Instant::now);
+            }
+            if written.is_some() && !self.registration.borrow().kubelet {
+                let beat = self.beat(lease.take(), fresh).await;
+                lease = beat.as_ref().ok().cloned();
+                self.note(beat.map(drop));
+                pause = BEAT;
+            } else {
+                pause = if written.is_some() { BEAT } else { (pause * 2).min(BEAT) };
+            }
+            tokio::time::sleep(pause.mul_f64(1.0 + 0.04 * (self.random)())).await;
+        }
+    }
+
+    /// Whether the machine is somewhere else than before.
+    async fn look_around(&mut self) -> bool {
+        let found = match self.chosen.is_empty() {
+            false => self.chosen.clone(),
+            true => address::towards(&self.server).await.into_iter().collect(),
+        };
+        // Without a network there is nobody to tell either.
+        if found.is_empty() || found == self.host.addresses {
+            return false;
+        }
+        self.host.addresses = found;
+        true
+    }
+
+    /// Sees to it that the node is there and says what is true.
+    async fn report(&self) -> Result<(), String> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let name = &self.host.name;
+        let mut found = match answer(nodes.get_opt(name)).await? {
+            Some(found) => found,
+            None => {
+                tracing::info!(node = name, "registering the node");
+                answer(nodes.create(&PostParams::default(), &self.host.node())).await?
+            }
+        };
+        let kubelet = is_anothers(&found);
+        if !kubelet {
+            let params = PatchParams::default();
+            if let Some(patch) = self.host.label_patch(&found) {
+                found = answer(nodes.patch(name, &params, &Patch::Merge(patch))).await?;
+            }
+            let patch = self.host.status_patch(&found, (self.clock)().wall);
+            found = answer(nodes.patch_status(name, &params, &Patch::Merge(patch))).await?;
+        }
+        let template = serving_template(&found);
+        self.templates.send_if_modified(|before| {
+            let changed = *before != template;
+            *before = template;
+            changed
+        });
+        self.registration.send_modify(|known| {
+            if kubelet && !known.kubelet {
+                tracing::info!(node = name, "a kubelet reports for this node: that is left to it");
+            }
+            known.uid = found.metadata.uid;
+            known.kubelet = kubelet;
+            known.addresses = self.host.addresses.clone();
+        });
+        Ok(())
+    }
+
+    /// Renews the lease that was written last, or finds or makes it. `fresh` if the node was reported
+    /// just now.
+    async fn beat(&self, last: Option<Lease>, fresh: bool) -> Result<Lease, String> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), LEASES);
+        let (name, params) = (&self.host.name, PostParams::default());
+        let now = (self.clock)().wall;
+        let next = |found| {
+            let uid = self.registration.borrow().uid.clone();
+            self.host.lease(found, uid.as_deref(), now)
+        };
+        if let Some(last) = last {
+            match attempt(leases.replace(name, &params, &next(Some(last)))).await {
+                Ok(lease) => return Ok(self.beaten(lease, now)),
+                // Somebody else has written or deleted it: that is looked at below.
+                Err(Trial::Refused(404 | 409, _)) => {}
+                Err(trial) => return Err(trial.text()),
+            }
+        }
+        let lease = match answer(leases.get_opt(name)).await? {
+            Some(found) => answer(leases.replace(name, &params, &next(Some(found)))).await?,
+            None => {
+                // A lease goes with its node: that may be gone as well.
+                if !fresh {
+                    self.report().await?;
+                }
+                answer(leases.create(&params, &next(None))).await?
+            }
+        };
+        Ok(self.beaten(lease, now))
+    }
+
+    fn beaten(&self, lease: Lease, now: OffsetDateTime) -> Lease {
+        self.registration.send_modify(|known| known.heartbeat = Some(now));
+        lease
+    }
+
+    /// Remembers what went wrong, and tells of it once.
+    fn note(&self, outcome: Result<(), String>) -> bool {
+        let problem = outcome.err();
+        let fine = problem.is_none();
+        self.registration.send_if_modified(|known| {
+            if known.problem == problem {
+                return false;
+            }
+            match &problem {
+                Some(problem) => tracing::warn!(node = self.host.name, "cannot report: {problem}"),
+                None => tracing::info!(node = self.host.name, "reporting again"),
+            }
+            known.problem = problem;
+            true
+        });
+        fine
+    }
+}
+
+/// Why the server did not do it.
+enum Trial {
+    Refused(u16, String),
+    Failed(String),
+}
+
+impl Trial {
+    fn text(self) -> String {
+        match self {
+            Self::Refused(_, text) | Self::Failed(text) => text,
+        }
+    }
+}
+
+async fn attempt<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Trial> {
+    match timeout(PATIENCE, call).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => {
+            let text = explain(&error);
+            Err(match error {
+                Error::Api(status) => Trial::Refused(status.code, text),
+                _ => Trial::Failed(text),
+            })
+        }
+        Err(_) => Err(Trial::Failed(format!("the server did not answer for {PATIENCE:?}"))),
+    }
+}
+
+async fn answer<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
+    attempt(call).await.map_err(Trial::text)
+}

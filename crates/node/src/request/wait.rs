@@ -1,0 +1,187 @@
+//! Waiting for a certificate.
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequestCondition as Condition;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
+
+use super::{Asked, PATIENCE, Request, explain};
+
+/// How often to look beside the watch, which may be cut off without anybody saying so.
+const LOOK: Duration = Duration::from_secs(60);
+/// How often to look for those who may not watch.
+const LOOK_ONLY: Duration = Duration::from_secs(5);
+
+/// How a request ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// There is a certificate: this text.
+    Issued(Vec<u8>),
+    /// Somebody does not want it to have one.
+    Denied(String),
+    /// The signer does not want it to have one.
+    Failed(String),
+    /// It was deleted, or another one has its name.
+    Gone(&'static str),
+    /// The server does not know us any more.
+    Unauthorized(String),
+    /// It was not decided in time; this is what it waited for.
+    TimedOut(Stage),
+}
+
+/// What a request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Somebody has to approve it.
+    Approval,
+    /// The signer has to sign it.
+    Signature,
+}
+
+impl Stage {
+    /// What it waits for, in words.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Approval => "to be approved",
+            Self::Signature => "to be signed",
+        }
+    }
+}
+
+/// Waits until a request has ended, through everything that may happen to a server.
+pub async fn wait(
+    client: &Client,
+    asked: &Asked,
+    patience: Duration,
+    mut on: impl FnMut(Stage),
+) -> Outcome {
+    let mut stage = Stage::Approval;
+    let follow = follow(client, asked, |now| {
+        stage = now;
+        on(now);
+    });
+    match timeout(patience, follow).await {
+        Ok(outcome) => outcome,
+        Err(_) => Outcome::TimedOut(stage),
+    }
+}
+
+async fn follow(client: &Client, asked: &Asked, mut on: impl FnMut(Stage)) -> Outcome {
+    let api: Api<Request> = Api::all(client.clone());
+    let only = watcher::Config::default().fields(&format!("metadata.name={}", asked.name));
+    let mut events = watcher(api.clone(), only).default_backoff().boxed();
+    let (mut looks, mut may_watch, mut seen) = (every(LOOK), true, false);
+    loop {
+        let found = tokio::select! {
+            event = events.next(), if may_watch => match event {
+                Some(Ok(Event::Init)) => {
+                    seen = false;
+                    continue;
+                }
+                Some(Ok(Event::InitApply(request) | Event::Apply(request))) => {
+                    seen = true;
+                    Some(request)
+                }
+                Some(Ok(Event::InitDone)) if seen => continue,
+                Some(Ok(Event::InitDone)) => None,
+                // Whether it was ours that was deleted is known by its uid.
+                Some(Ok(Event::Delete(gone))) if is_ours(&gone, asked) => None,
+                Some(Ok(Event::Delete(_))) => continue,
+                Some(Err(error)) => match refusal(&error) {
+                    Some(Refusal::Unauthorized(why)) => return Outcome::Unauthorized(why),
+                    Some(Refusal::Forbidden) => {
+                        (may_watch, looks) = (false, every(LOOK_ONLY));
+                        continue;
+                    }
+                    None => {
+                        tracing::debug!(request = asked.name, %error, "a watch broke off");
+                        continue;
+                    }
+                },
+                None => {
+                    (may_watch, looks) = (false, every(LOOK_ONLY));
+                    continue;
+                }
+            },
+            _ = looks.tick() => match timeout(PATIENCE, api.get_opt(&asked.name)).await {
+                Ok(Ok(found)) => found,
+                Ok(Err(kube::Error::Api(status))) if status.code == 401 => {
+                    return Outcome::Unauthorized(explain(&kube::Error::Api(status)));
+                }
+                Ok(Err(_)) | Err(_) => continue,
+            },
+        };
+        match judge(found.as_ref(), asked) {
+            Ok(outcome) => return outcome,
+            Err(stage) => on(stage),
+        }
+    }
+}
+
+/// How a request has ended, or what it waits for. As for Kubernetes, conditions count by being
+/// there, and a certificate without approval is none.
+fn judge(found: Option<&Request>, asked: &Asked) -> Result<Outcome, Stage> {
+    let Some(found) = found else { return Ok(Outcome::Gone("it was deleted")) };
+    if !is_ours(found, asked) {
+        return Ok(Outcome::Gone("it was replaced by another one"));
+    }
+    let status = found.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let said = |kind: &str| conditions.iter().find(|condition| condition.type_ == kind);
+    if let Some(denied) = said("Denied") {
+        return Ok(Outcome::Denied(because(denied)));
+    }
+    if let Some(failed) = said("Failed") {
+        return Ok(Outcome::Failed(because(failed)));
+    }
+    if said("Approved").is_none() {
+        return Err(Stage::Approval);
+    }
+    match status.and_then(|status| status.certificate.as_ref()) {
+        Some(text) if !text.0.is_empty() => Ok(Outcome::Issued(text.0.clone())),
+        _ => Err(Stage::Signature),
+    }
+}
+
+fn is_ours(found: &Request, asked: &Asked) -> bool {
+    found.metadata.uid.as_deref().unwrap_or_default() == asked.uid
+}
+
+fn because(condition: &Condition) -> String {
+    let parts = [&condition.reason, &condition.message];
+    let parts = parts.into_iter().flatten().map(|part| part.lines().next().unwrap_or_default());
+    let parts = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>();
+    if parts.is_empty() { "no reason is given".to_owned() } else { parts.join(": ") }
+}
+
+/// Why a watch cannot begin, where trying again does not help.
+enum Refusal {
+    Unauthorized(String),
+    Forbidden,
+}
+
+fn refusal(error: &watcher::Error) -> Option<Refusal> {
+    let (watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) =
+        error
+    else {
+        return None;
+    };
+    match error {
+        kube::Error::Api(status) if status.code == 401 => {
+            Some(Refusal::Unauthorized(explain(error)))
+        }
+        kube::Error::Api(status) if status.code == 403 => Some(Refusal::Forbidden),
+        _ => None,
+    }
+}
+
+/// Not at once, and not more often after a pause.
+fn every(period: Duration) -> Interval {
+    let mut interval = interval_at(Instant::now() + period, period);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
+}

@@ -1,0 +1,154 @@
+//! The node's own server: health and metrics, over TLS for others or plainly for this machine.
+//!
+//! The certificate is asked for at each handshake, so a new one needs no restart. Connections with
+//! an old one end with their next answer, or after a while in which nobody asks.
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::ServerConfig;
+use rustls::server::NoServerSessionStorage;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use crate::present::{Current, Presenter};
+
+/// Connections at a time; more wait to be accepted.
+const CONNECTIONS: usize = 64;
+/// How long a connection may last: one that is only held open is in the others' way.
+const LIFETIME: Duration = Duration::from_secs(60);
+/// How long a handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// How long somebody who has just come may take to ask, after which an old connection is closed.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What there is to read, by its path.
+pub type Pages = Arc<dyn Fn(&str) -> Option<(StatusCode, String)> + Send + Sync>;
+
+/// Who gets in, and how.
+#[derive(Clone)]
+pub enum Door {
+    /// Whoever reaches the address.
+    Plain,
+    /// Whoever trusts our certificate. Handshakes fail while there is none.
+    Tls(Current),
+}
+
+/// Serves until it is dropped.
+pub async fn serve(listener: TcpListener, door: Door, pages: Pages) {
+    let acceptor = match &door {
+        Door::Plain => None,
+        Door::Tls(current) => match config(current.clone()) {
+            Ok(config) => Some((TlsAcceptor::from(Arc::new(config)), current.clone())),
+            Err(error) => {
+                tracing::error!(%error, "cannot serve over TLS");
+                return;
+            }
+        },
+    };
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut connections = JoinSet::new();
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        while connections.try_join_next().is_some() {}
+        let Ok((stream, _)) = listener.accept().await else {
+            // Out of file descriptors, most likely.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let (acceptor, pages) = (acceptor.clone(), pages.clone());
+        connections.spawn(async move {
+            match acceptor {
+                None => talk(stream, pages, std::future::pending()).await,
+                Some((acceptor, current)) => secret_talk(stream, acceptor, current, pages).await,
+            }
+            drop(place);
+        });
+    }
+}
+
+fn config(current: Current) -> Result<ServerConfig, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config =
+        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let mut config = config.with_no_client_auth().with_cert_resolver(Presenter::new(current));
+    // A session that goes on is that of the certificate it began with.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(config)
+}
+
+async fn secret_talk(stream: TcpStream, acceptor: TlsAcceptor, mut current: Current, pages: Pages) {
+    // Whatever is new from here on is not what this connection has.
+    current.mark_unchanged();
+    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else {
+        return;
+    };
+    let changed = async move {
+        if current.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    talk(stream, pages, changed).await;
+}
+
+/// Answers on a connection; after `enough` only once more.
+async fn talk<S>(stream: S, pages: Pages, enough: impl Future<Output = ()>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let last = AtomicBool::new(false);
+    let service = service_fn(|request| {
+        let mut response = answer(&request, &pages);
+        if last.load(Relaxed) {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        std::future::ready(Ok::<_, Infallible>(response))
+    });
+    let mut server = http1::Builder::new();
+    let server = server.timer(TokioTimer::new()).header_read_timeout(LIFETIME / 6);
+    let mut talk = pin!(server.serve_connection(TokioIo::new(stream), service));
+    let whole = async {
+        tokio::select! {
+            _ = talk.as_mut() => return,
+            () = enough => last.store(true, Relaxed),
+        }
+        if tokio::time::timeout(GRACE, talk.as_mut()).await.is_err() {
+            talk.as_mut().graceful_shutdown();
+            let _ = talk.await;
+        }
+    };
+    let _ = tokio::time::timeout(LIFETIME, whole).await;
+}
+
+fn answer(request: &Request<Incoming>, pages: &Pages) -> Response<Full<Bytes>> {
+    let page = match *request.method() {
+        Method::GET | Method::HEAD => pages(request.uri().path()),
+        _ => None,
+    };
+    let missing = || (StatusCode::NOT_FOUND, "404 page not found\n".to_owned());
+    let (code, text) = page.unwrap_or_else(missing);
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    *response.status_mut() = code;
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+#[cfg(test)]
+mod tests;

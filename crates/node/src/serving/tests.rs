@@ -1,0 +1,120 @@
+use std::net::SocketAddr;
+
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::watch;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::*;
+use crate::testing::tls::{authority_der, loopback_identity};
+
+async fn start(door: Door) -> SocketAddr {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let pages: Pages =
+        Arc::new(|path| (path == "/healthz").then(|| (StatusCode::OK, "ok".to_owned())));
+    tokio::spawn(serve(listener, door, pages));
+    address
+}
+
+/// One client, as it would be in one program: it may go on with sessions.
+fn connector() -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from(authority_der())).unwrap();
+    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    TlsConnector::from(Arc::new(config))
+}
+
+async fn knock(
+    connector: &TlsConnector,
+    address: SocketAddr,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let stream = TcpStream::connect(address).await?;
+    connector.connect(address.ip().into(), stream).await
+}
+
+async fn ask(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), line: &str) -> String {
+    let text = format!("{line} HTTP/1.1\r\nHost: n\r\n\r\n");
+    stream.write_all(text.as_bytes()).await.unwrap();
+    let mut buffer = [0; 4096];
+    let read = stream.read(&mut buffer).await.unwrap();
+    String::from_utf8_lossy(&buffer[..read]).into_owned()
+}
+
+fn leaf(stream: &TlsStream<TcpStream>) -> Vec<u8> {
+    stream.get_ref().1.peer_certificates().unwrap()[0].to_vec()
+}
+
+#[tokio::test]
+async fn pages_are_read_and_nothing_else() {
+    let address = start(Door::Plain).await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    for (line, code) in [
+        ("GET /healthz", "200"),
+        ("HEAD /healthz", "200"),
+        ("GET /other", "404"),
+        ("POST /healthz", "404"),
+    ] {
+        let answer = ask(&mut stream, line).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{line}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_new_certificate_needs_no_restart_and_ends_old_connections() {
+    let (sender, current) = watch::channel(None);
+    let address = start(Door::Tls(current)).await;
+    let connector = connector();
+    assert!(knock(&connector, address).await.is_err(), "there is no certificate yet");
+    let mut before: Option<TlsStream<TcpStream>> = None;
+    for _ in 0..3 {
+        let identity = Arc::new(loopback_identity());
+        sender.send_replace(Some(identity.clone()));
+        if let Some(mut before) = before.take() {
+            let answer = ask(&mut before, "GET /healthz").await;
+            assert!(answer.contains("connection: close") && answer.ends_with("ok"), "{answer}");
+            // An end, and not an error.
+            assert_eq!(before.read(&mut [0; 1]).await.unwrap(), 0);
+        }
+        let mut stream = knock(&connector, address).await.unwrap();
+        assert_eq!(leaf(&stream), identity.leaf().der());
+        assert!(ask(&mut stream, "GET /healthz").await.ends_with("ok"));
+        before = Some(stream);
+    }
+    // One on which nobody asks ends as well.
+    let other = Arc::new(loopback_identity());
+    tokio::time::pause();
+    let since = tokio::time::Instant::now();
+    sender.send_replace(Some(other));
+    assert_eq!(before.unwrap().read(&mut [0; 1]).await.unwrap(), 0);
+    assert!((GRACE..GRACE * 3 / 2).contains(&since.elapsed()), "{:?}", since.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_who_knocks_all_the_time_notices_a_change() {
+    let (sender, current) = watch::channel(Some(Arc::new(loopback_identity())));
+    let address = start(Door::Tls(current)).await;
+    let (done, stop) = watch::channel(false);
+    let callers = [(); 4].map(|()| {
+        let (connector, stop) = (connector(), stop.clone());
+        tokio::spawn(async move {
+            while !*stop.borrow() {
+                let mut stream = knock(&connector, address).await.unwrap();
+                assert!(ask(&mut stream, "GET /healthz").await.ends_with("ok"));
+            }
+        })
+    });
+    for _ in 0..50 {
+        let identity = Arc::new(loopback_identity());
+        sender.send_replace(Some(identity.clone()));
+        let stream = knock(&connector(), address).await.unwrap();
+        assert_eq!(leaf(&stream), identity.leaf().der());
+    }
+    done.send_replace(true);
+    for caller in callers {
+        caller.await.unwrap();
+    }
+}

@@ -1,0 +1,294 @@
+//! What the agent holds, waits for and why, in a file that `windlass node status` reads.
+
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::files::{DiskError, Files};
+use crate::manager::{Doing, HeldReport, Report};
+use crate::register::Registration;
+use crate::template::Purpose;
+
+/// The file's name.
+pub const FILE: &str = "windlass-node-status.json";
+/// Nothing in it is secret.
+const READABLE: u32 = 0o644;
+/// Larger ones are not ours.
+const LARGEST: usize = 1 << 20;
+
+/// Everything that can be told of an agent.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    /// The node's name.
+    pub node: String,
+    /// When this was written.
+    #[serde(with = "time::serde::rfc3339")]
+    pub written: OffsetDateTime,
+    /// The process that wrote it.
+    pub process: u32,
+    /// Where its current certificates are.
+    pub certificate_directory: PathBuf,
+    /// Its certificates.
+    pub certificates: Vec<Certificate>,
+    /// What the server has of it.
+    pub server: Server,
+}
+
+/// A certificate, or the want of one.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Certificate {
+    /// What it is for: client or serving.
+    pub purpose: String,
+    /// Who signs it.
+    pub signer: String,
+    /// The one at hand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
+    /// What is being done.
+    pub activity: Activity,
+    /// What went wrong last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<Problem>,
+    /// How often something went wrong since the start.
+    pub errors: u64,
+    /// How many were stored since the start.
+    pub stored: u64,
+    /// What was not as it should be on disk at the start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// A certificate that is there.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Held {
+    /// Its user.
+    pub common_name: String,
+    /// Its groups.
+    pub organizations: Vec<String>,
+    /// The DNS names it speaks for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dns_names: Vec<String>,
+    /// The addresses it speaks for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ip_addresses: Vec<String>,
+    /// Its serial number.
+    pub serial: String,
+    /// From when on it is good.
+    #[serde(with = "time::serde::rfc3339")]
+    pub not_before: OffsetDateTime,
+    /// Until when.
+    #[serde(with = "time::serde::rfc3339")]
+    pub not_after: OffsetDateTime,
+    /// When the next one will be asked for.
+    #[serde(with = "time::serde::rfc3339")]
+    pub rotate_at: OffsetDateTime,
+    /// What should be in it and is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lacking: Option<String>,
+}
+
+/// What is being done.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Activity {
+    /// In one word.
+    pub state: String,
+    /// In many.
+    pub text: String,
+    /// The request that is waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Problem {
+    /// In one word.
+    pub reason: String,
+    /// In many.
+    pub message: String,
+}
+
+/// What the server has of the node.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Server {
+    /// Whether the node is there.
+    pub registered: bool,
+    /// Whether a kubelet reports for it.
+    pub kubelet: bool,
+    /// Its addresses.
+    pub addresses: Vec<String>,
+    /// What went wrong last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+impl Status {
+    /// Writes it where it is looked for.
+    pub fn write(&self, directory: &Path, files: &Files) -> Result<(), DiskError> {
+        let text = serde_json::to_vec_pretty(self).unwrap_or_default();
+        files.replace(&directory.join(FILE), &text, READABLE)
+    }
+
+    /// Reads what an agent has written, if one has.
+    pub fn read(directory: &Path) -> Result<Option<Self>, String> {
+        let path = directory.join(FILE);
+        let text = Files::default().read(&path, LARGEST).map_err(|error| error.to_string())?;
+        let Some(text) = text else { return Ok(None) };
+        let read = serde_json::from_slice(&text);
+        read.map(Some).map_err(|error| format!("cannot read {}: {error}", path.display()))
+    }
+}
+
+/// Whether an agent is at work with these certificates; `None` if that cannot be said.
+pub fn is_running(directory: &Path) -> Option<bool> {
+    let directory = File::open(directory).ok()?;
+    match directory.try_lock_shared() {
+        Ok(()) => Some(false),
+        Err(TryLockError::WouldBlock) => Some(true),
+        Err(TryLockError::Error(_)) => None,
+    }
+}
+
+impl Certificate {
+    /// What is told of a manager.
+    pub fn of(report: &Report) -> Self {
+        let purpose = match report.purpose {
+            Purpose::Client => "client",
+            Purpose::Serving => "serving",
+        };
+        Self {
+            purpose: purpose.into(),
+            signer: report.purpose.signer().into(),
+            held: report.held.as_ref().map(Held::of),
+            activity: Activity::of(&report.doing),
+            problem: report.trouble.as_ref().map(|trouble| Problem {
+                reason: trouble.cause.reason().into(),
+                message: trouble.message.clone(),
+            }),
+            errors: report.errors,
+            stored: report.stored,
+            warnings: report.warnings.clone(),
+        }
+    }
+}
+
+impl Held {
+    fn of(held: &HeldReport) -> Self {
+        Self {
+            common_name: held.common_name.clone(),
+            organizations: held.organizations.clone(),
+            dns_names: held.names.dns_names.clone(),
+            ip_addresses: held.names.ip_addresses.iter().map(ToString::to_string).collect(),
+            serial: held.serial.clone(),
+            not_before: held.not_before,
+            not_after: held.expires,
+            rotate_at: held.rotate_at,
+            lacking: held.lacking.clone(),
+        }
+    }
+}
+
+impl Activity {
+    fn of(doing: &Doing) -> Self {
+        let plain = |state: &str, text: String| Self { state: state.into(), text, request: None };
+        match doing {
+            Doing::Holding => plain("Holding", "nothing is to be done yet".into()),
+            Doing::Unspecified => plain(
+                "Unspecified",
+                "waiting for the node's addresses, which are the names of this certificate".into(),
+            ),
+            Doing::Asking => plain("Asking", "asking for a certificate".into()),
+            Doing::Waiting { request, stage, since } => Self {
+                request: Some(request.clone()),
+                ..plain(
+                    "Waiting",
+                    format!("{request} waits {} since {}", stage.text(), moment(*since)),
+                )
+            },
+            Doing::Storing => plain("Storing", "storing a certificate".into()),
+            Doing::Pausing { until } => {
+                plain("Pausing", format!("trying again at {}", moment(*until)))
+            }
+        }
+    }
+}
+
+impl Server {
+    /// What is told of the node on the server.
+    pub fn of(known: &Registration) -> Self {
+        Self {
+            registered: known.uid.is_some(),
+            kubelet: known.kubelet,
+            addresses: known.addresses.iter().map(ToString::to_string).collect(),
+            problem: known.problem.clone(),
+        }
+    }
+}
+
+/// A moment, to the second.
+fn moment(time: OffsetDateTime) -> String {
+    let whole = time.replace_nanosecond(0).unwrap_or(time);
+    whole.format(&Rfc3339).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Stage;
+    use crate::testing::{START, report};
+
+    fn status() -> Status {
+        let mut waiting = report(Purpose::Client, Some(START));
+        waiting.doing =
+            Doing::Waiting { request: "node-csr-x".into(), stage: Stage::Approval, since: START };
+        Status {
+            node: "n1".into(),
+            written: START,
+            process: 7,
+            certificate_directory: "/pki".into(),
+            certificates: vec![
+                Certificate::of(&waiting),
+                Certificate::of(&report(Purpose::Serving, None)),
+            ],
+            server: Server::of(&Registration { uid: Some("u".into()), ..Registration::default() }),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let place = tempfile::tempdir().unwrap();
+        assert_eq!(Status::read(place.path()), Ok(None));
+        let status = status();
+        status.write(place.path(), &Files::default()).unwrap();
+        assert_eq!(Status::read(place.path()), Ok(Some(status)));
+        std::fs::write(place.path().join(FILE), "{").unwrap();
+        assert!(Status::read(place.path()).is_err_and(|error| error.contains(FILE)));
+    }
+
+    #[test]
+    fn what_is_waited_for_is_said() {
+        let client = &status().certificates[0];
+        let text = "node-csr-x waits to be approved since 2026-03-01T12:00:00Z";
+        assert_eq!(client.activity.text, text);
+        assert_eq!(client.activity.request.as_deref(), Some("node-csr-x"));
+    }
+
+    #[test]
+    fn an_agent_at_work_is_seen() {
+        let place = tempfile::tempdir().unwrap();
+        assert_eq!(is_running(place.path()), Some(false));
+        let lock = crate::store::Lock::take(place.path(), &Files::default()).unwrap();
+        assert_eq!(is_running(place.path()), Some(true));
+        drop(lock);
+        assert_eq!(is_running(place.path()), Some(false));
+        assert_eq!(is_running(&place.path().join("none")), None);
+    }
+}

@@ -1,0 +1,42 @@
+//! One process at a time in a directory.
+
+use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use crate::files::{DiskError, Files, Operation};
+
+/// Keeps others of our kind out of a directory, until it is dropped or the process ends.
+#[derive(Debug)]
+pub struct Lock {
+    _directory: File,
+}
+
+/// Why a directory is not ours.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Somebody else is at work.
+    #[error("another process keeps its certificates in {}", .0.display())]
+    Taken(PathBuf),
+    /// The disk did not do it.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
+
+impl Lock {
+    /// Makes the directory if need be, and takes it.
+    pub fn take(directory: &Path, files: &Files) -> Result<Self, LockError> {
+        files.make_directory(directory)?;
+        let failed =
+            |source| DiskError { operation: Operation::Read, path: directory.to_owned(), source };
+        let file = File::open(directory).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(LockError::Taken(directory.to_owned())),
+            // Not every file system has locks, and one at a time is the usual case.
+            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
+            Err(TryLockError::Error(error)) => return Err(failed(error).into()),
+        }
+        Ok(Self { _directory: file })
+    }
+}

@@ -1,0 +1,191 @@
+//! A node in virtual time: a directory, a server, and managers that are started and killed.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use tempfile::TempDir;
+use time::Duration as Span;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use windlass_pki::AltNames;
+
+use super::server::{Policy, Scripted, Signer};
+use super::{START, Signed};
+use crate::clock::{Clock, Moment};
+use crate::files::Files;
+use crate::identity::Identity;
+use crate::manager::{Clients, Credential, Manager, Pace, Setup};
+use crate::store::Store;
+use crate::template::{Purpose, Template};
+
+/// A node and its server.
+pub struct Node {
+    pub server: Scripted,
+    pub templates: watch::Sender<Option<Template>>,
+    pub purpose: Purpose,
+    /// Why there is no bootstrap credential, if there is none.
+    pub no_bootstrap: Arc<Mutex<Option<String>>>,
+    dir: TempDir,
+    began: Instant,
+    skew: Arc<AtomicI64>,
+}
+
+/// A manager that runs.
+pub struct Running {
+    pub manager: Arc<Manager>,
+    task: JoinHandle<()>,
+    _down: watch::Sender<bool>,
+}
+
+impl Node {
+    /// A node whose server issues certificates for a day.
+    pub fn new() -> Self {
+        let (began, skew) = (Instant::now(), Arc::default());
+        let template = Some(Template::client("n1"));
+        let node = Self {
+            server: Scripted::new(Policy::Wait),
+            templates: watch::Sender::new(template),
+            purpose: Purpose::Client,
+            no_bootstrap: Arc::default(),
+            dir: tempfile::tempdir().unwrap(),
+            began,
+            skew,
+        };
+        node.server.policy(Policy::Sign(node.signer(Span::DAY)));
+        node
+    }
+
+    /// Signs what is asked for, from the server's now on.
+    pub fn signer(&self, lifetime: Span) -> Signer {
+        let began = self.began;
+        Arc::new(move |request| {
+            let from = START + began.elapsed();
+            let signed = Signed {
+                common_name: request.subject().common_name(),
+                organizations: &request.subject().organizations(),
+                names: request.alt_names().clone(),
+                from,
+                until: from + lifetime,
+            };
+            signed.pem(&request.public_key().to_public_key().unwrap())
+        })
+    }
+
+    /// Signs without the names.
+    pub fn forgetful_signer(&self) -> Signer {
+        let began = self.began;
+        Arc::new(move |request| {
+            let from = START + began.elapsed();
+            let signed = Signed { names: AltNames::default(), ..Signed::client(from) };
+            signed.pem(&request.public_key().to_public_key().unwrap())
+        })
+    }
+
+    /// The node's clock.
+    pub fn clock(&self) -> Clock {
+        let (began, skew) = (self.began, self.skew.clone());
+        Arc::new(move || {
+            let since = began.elapsed();
+            Moment { wall: START + since + Span::seconds(skew.load(SeqCst)), since }
+        })
+    }
+
+    pub fn now(&self) -> time::OffsetDateTime {
+        (self.clock())().wall
+    }
+
+    /// Sets the node's clock this far from the right time.
+    pub fn set_skew(&self, skew: Span) {
+        self.skew.store(skew.whole_seconds(), SeqCst);
+    }
+
+    pub fn dir(&self) -> PathBuf {
+        self.dir.path().to_owned()
+    }
+
+    pub fn store(&self, files: Files) -> Store {
+        Store::new(&self.dir().join("pki"), self.purpose.prefix(), files)
+    }
+
+    /// What a process sees that begins now.
+    pub fn on_disk(&self) -> Option<Identity> {
+        self.store(Files::default()).load(self.now()).identity
+    }
+
+    pub fn setup(&self, files: Files) -> Setup {
+        let (server, no_bootstrap) = (self.server.clone(), self.no_bootstrap.clone());
+        let clients: Clients = Arc::new(move |credential| {
+            let client = match credential {
+                Credential::Own => Ok(server.client_of("own")),
+                Credential::Bootstrap => match &*no_bootstrap.lock().unwrap() {
+                    None => Ok(server.client_of("bootstrap")),
+                    Some(why) => Err(why.clone()),
+                },
+            };
+            async { client }.boxed()
+        });
+        Setup {
+            purpose: self.purpose,
+            store: self.store(files),
+            templates: self.templates.subscribe(),
+            clients,
+            clock: self.clock(),
+            random: Arc::new(|| 0.5),
+            pace: Pace::default(),
+        }
+    }
+
+    pub fn start(&self) -> Running {
+        self.start_on(Files::default())
+    }
+
+    pub fn start_on(&self, files: Files) -> Running {
+        let manager = Arc::new(Manager::new(self.setup(files)));
+        let (down, shutdown) = watch::channel(false);
+        let running = manager.clone();
+        let task = tokio::spawn(async move { running.run(shutdown).await });
+        Running { manager, task, _down: down }
+    }
+}
+
+impl Running {
+    /// Ends it without a word.
+    pub async fn kill(self) {
+        self.task.abort();
+        let _ = self.task.await;
+    }
+
+    /// Waits until the report is such.
+    pub async fn until(&self, good: impl Fn(&crate::manager::Report) -> bool) {
+        let mut reports = self.manager.reports();
+        let waiting = reports.wait_for(|report| good(report));
+        let waited = tokio::time::timeout(Duration::from_secs(40 * 86_400), waiting).await;
+        if waited.is_err() {
+            panic!("it is {:?}", self.manager.report());
+        }
+    }
+
+    /// Waits until there is a certificate that has not expired.
+    pub async fn ready(&self) -> Arc<Identity> {
+        let patience = Duration::from_secs(40 * 86_400);
+        self.manager.ready(patience).await.unwrap_or_else(|report| panic!("{report:?}"))
+    }
+
+    /// Waits until another certificate than this is in use.
+    pub async fn after(&self, before: &Identity) -> Arc<Identity> {
+        let mut current = self.manager.current();
+        let other = |held: &Option<Arc<Identity>>| {
+            held.as_ref().is_some_and(|held| held.leaf().der() != before.leaf().der())
+        };
+        let patience = Duration::from_secs(40 * 86_400);
+        let waited = tokio::time::timeout(patience, current.wait_for(other)).await;
+        match waited {
+            Ok(held) => held.unwrap().clone().unwrap(),
+            Err(_) => panic!("it is {:?}", self.manager.report()),
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Nodes that join a real server in this process, whose controllers approve and sign.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::json;
+use tempfile::TempDir;
+use time::{Duration as Span, OffsetDateTime};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use windlass_controllers::ca::CaSource;
+use windlass_controllers::sign::{BuiltIn, Signer};
+use windlass_controllers::{approve, sign};
+use windlass_node::clock::{self, Clock, Moment};
+use windlass_node::files::Files;
+use windlass_node::identity::Identity;
+use windlass_node::manager::{Cause, Clients, Credential, Doing, Manager, Pace, Report, Setup};
+use windlass_node::store::Store;
+use windlass_node::template::{Purpose, Template};
+use windlass_pki::{Authority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+use windlass_server::local::Local;
+use windlass_server::server::{self, Server};
+use windlass_server::user::{MASTERS, User};
+use windlass_store::{Embedded, Options};
+
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+const TOKENS: &str = "system:bootstrappers:kubeadm:default-node-token";
+/// A test that waits longer than this has failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct World {
+    server: Arc<Server>,
+    dir: TempDir,
+    loops: JoinSet<()>,
+    _down: watch::Sender<bool>,
+    /// How far the nodes' clocks are ahead, in days.
+    ahead: Arc<AtomicI64>,
+}
+
+impl World {
+    async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (down, shutdown) = watch::channel(false);
+        let store = Arc::new(Embedded::open(Options::new(dir.path())).unwrap());
+        let server = server::start(server::Setup::new(store, shutdown)).await.unwrap();
+        let mut world =
+            Self { server, dir, loops: JoinSet::new(), _down: down, ahead: Arc::default() };
+        let certificates = "system:certificates.k8s.io:certificatesigningrequests";
+        for (role, group) in [
+            ("system:node-bootstrapper".to_owned(), TOKENS),
+            (format!("{certificates}:nodeclient"), TOKENS),
+            (format!("{certificates}:selfnodeclient"), "system:nodes"),
+        ] {
+            world.bind(&role, group).await;
+        }
+        world.sign();
+        world
+    }
+
+    fn client_of(&self, name: &str, groups: &[&str]) -> Client {
+        let groups = groups.iter().map(|&group| group.to_owned()).collect();
+        let user = User::authenticated(name, "", groups);
+        Client::new(Local::new(self.server.clone(), user), "default")
+    }
+
+    fn admin(&self) -> Client {
+        self.client_of("admin", &[MASTERS])
+    }
+
+    async fn bind(&self, role: &str, group: &str) {
+        let api = "rbac.authorization.k8s.io";
+        let binding: ClusterRoleBinding = serde_json::from_value(json!({
+            "metadata": {"name": role.replace(':', "-")},
+            "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": api, "kind": "Group", "name": group}],
+        }))
+        .unwrap();
+        Api::all(self.admin()).create(&PostParams::default(), &binding).await.unwrap();
+    }
+
+    fn sign(&mut self) {
+        let now = OffsetDateTime::now_utc();
+        let validity = Validity::lasting(now - Span::DAY, Span::days(3650)).unwrap();
+        let (subject, key) = (Subject::new("kubernetes", &[]), PrivateKey::generate().unwrap());
+        let serial = Serial::random(&SystemRandom::new()).unwrap();
+        let pair = Authority::self_signed(&subject.unwrap(), validity, key, serial).unwrap();
+        let files = ["ca.crt", "ca.key"].map(|name| self.dir.path().join(name));
+        std::fs::write(&files[0], pair.certificate().to_pem()).unwrap();
+        std::fs::write(&files[1], pair.key().to_pem().unwrap().as_bytes()).unwrap();
+        let clock: windlass_controllers::Clock = Arc::new(OffsetDateTime::now_utc);
+        let [certificate, key] = files;
+        let ca = CaSource::files(certificate, key, clock.clone()).unwrap();
+        let signers = Signer::ALL.map(|signer| BuiltIn { signer, ca: ca.clone() }).to_vec();
+        self.loops.spawn(sign::run(self.admin(), signers, YEAR, Vec::new(), clock.clone()));
+        let approvals = approve::Approvals {
+            kubelet_client: true,
+            kubelet_serving: true,
+            ..approve::Approvals::default()
+        };
+        self.loops.spawn(approve::run(self.admin(), approvals, clock));
+    }
+
+    fn clock(&self) -> Clock {
+        let (system, ahead) = (clock::system(), self.ahead.clone());
+        Arc::new(move || {
+            let now = system();
+            Moment { wall: now.wall + Span::days(ahead.load(Relaxed)), ..now }
+        })
+    }
+
+    /// A manager of the node `n1`.
+    fn manager(&self, purpose: Purpose, template: Template) -> Arc<Manager> {
+        let own = self.client_of("system:node:n1", &["system:nodes", "system:authenticated"]);
+        let bootstrappers = ["system:bootstrappers", TOKENS, "system:authenticated"];
+        let bootstrap = self.client_of("system:bootstrap:abcdef", &bootstrappers);
+        let clients: Clients = Arc::new(move |credential| {
+            let client = match credential {
+                Credential::Own => own.clone(),
+                Credential::Bootstrap => bootstrap.clone(),
+            };
+            async { Ok(client) }.boxed()
+        });
+        let pki = self.dir.path().join("pki");
+        Arc::new(Manager::new(Setup {
+            purpose,
+            store: Store::new(&pki, purpose.prefix(), Files::default()),
+            templates: watch::Sender::new(Some(template)).subscribe(),
+            clients,
+            clock: self.clock(),
+            random: Arc::new(|| 0.5),
+            pace: Pace::default(),
+        }))
+    }
+
+    fn run(&mut self, manager: &Arc<Manager>) {
+        let manager = manager.clone();
+        self.loops.spawn(async move {
+            let (_down, shutdown) = watch::channel(false);
+            manager.run(shutdown).await;
+        });
+    }
+
+    async fn requests(&self) -> Vec<String> {
+        let api: Api<CertificateSigningRequest> = Api::all(self.admin());
+        let list = api.list(&ListParams::default()).await.unwrap();
+        list.items.iter().map(|request| request.name_any()).collect()
+    }
+}
+
+async fn until(manager: &Manager, good: impl Fn(&Report) -> bool) {
+    let mut reports = manager.reports();
+    let waiting = reports.wait_for(|report| good(report));
+    if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
+        panic!("it is {:?}", manager.report());
+    }
+}
+
+fn der(identity: &Identity) -> Vec<u8> {
+    identity.leaf().der().to_vec()
+}
+
+#[tokio::test]
+async fn a_node_joins_restarts_and_rotates() {
+    let mut world = World::start().await;
+    let manager = world.manager(Purpose::Client, Template::client("n1"));
+    world.run(&manager);
+    let first = manager.ready(PATIENCE).await.unwrap();
+    assert_eq!(first.leaf().subject().common_name(), "system:node:n1");
+    assert_eq!(first.leaf().subject().organizations(), ["system:nodes"]);
+    until(&manager, |report| report.doing == Doing::Holding).await;
+    assert_eq!(world.requests().await.len(), 1);
+    // Another process finds it.
+    let again = world.manager(Purpose::Client, Template::client("n1"));
+    assert_eq!(der(&again.ready(PATIENCE).await.unwrap()), der(&first));
+    // When it is old, the node asks for itself.
+    world.ahead.store(300, Relaxed);
+    world.run(&again);
+    until(&again, |report| report.stored == 1).await;
+    let second = again.ready(PATIENCE).await.unwrap();
+    assert_ne!(second.key().public_key(), first.key().public_key());
+    assert_eq!(world.requests().await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_serving_certificate_waits_for_the_addresses_to_be_true() {
+    let mut world = World::start().await;
+    let nodes: Api<Node> = Api::all(world.admin());
+    let node = serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap();
+    nodes.create(&PostParams::default(), &node).await.unwrap();
+    let address = "192.0.2.1".parse().unwrap();
+    let template = Template::serving("n1", ["n1".to_owned()], [address]).unwrap();
+    let manager = world.manager(Purpose::Serving, template);
+    world.run(&manager);
+    until(&manager, |report| matches!(report.doing, Doing::Waiting { .. })).await;
+    let addresses = json!([
+        {"type": "Hostname", "address": "n1"}, {"type": "InternalIP", "address": "192.0.2.1"},
+    ]);
+    let patch = Patch::Merge(json!({"status": {"addresses": addresses}}));
+    nodes.patch_status("n1", &PatchParams::default(), &patch).await.unwrap();
+    let held = manager.ready(PATIENCE).await.unwrap();
+    assert_eq!(held.leaf().alt_names().dns_names, ["n1"]);
+    assert_eq!(held.leaf().alt_names().ip_addresses, [address]);
+    assert_eq!(world.requests().await.len(), 1);
+}
+
+#[tokio::test]
+async fn one_that_may_not_ask_says_so() {
+    let mut world = World::start().await;
+    let bindings: Api<ClusterRoleBinding> = Api::all(world.admin());
+    let _ = bindings.delete("system-node-bootstrapper", &Default::default()).await.unwrap();
+    let manager = world.manager(Purpose::Client, Template::client("n1"));
+    world.run(&manager);
+    let forbidden = |report: &Report| {
+        report.trouble.as_ref().is_some_and(|trouble| trouble.cause == Cause::Forbidden)
+    };
+    until(&manager, forbidden).await;
+    let message = manager.report().trouble.unwrap().message;
+    assert!(message.contains("system:bootstrap:abcdef"), "{message}");
+    world.bind("system:node-bootstrapper", TOKENS).await;
+    manager.ready(PATIENCE).await.unwrap();
+}

@@ -1,0 +1,158 @@
+//! Flags of `windlass node`, called as kubelet's.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::requests::OutputArgs;
+use super::values;
+
+const EXAMPLE: &str = "\
+Examples:
+  Make this machine a node, with the file that `windlass token create` wrote:
+    windlass node --bootstrap-kubeconfig bootstrap.kubeconfig --kubeconfig node/kubeconfig --cert-dir node/pki
+
+  The same with a serving certificate, and something to serve with it:
+    windlass node --kubeconfig node/kubeconfig --cert-dir node/pki --rotate-server-certificates --listen 0.0.0.0:10250
+
+  See what it holds and what it waits for:
+    windlass node status --cert-dir node/pki";
+
+const STATUS_EXAMPLE: &str = "\
+Examples:
+  windlass node status --cert-dir windlass-node/pki
+  windlass node status --cert-dir windlass-node/pki -o json";
+
+/// Flags of `windlass node`, or what else can be done with one.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(after_help = EXAMPLE)]
+pub struct NodeArgs {
+    #[command(subcommand)]
+    pub command: Option<NodeCommand>,
+    #[command(flatten)]
+    pub run: Option<NodeRunArgs>,
+}
+
+/// What else can be done with a node.
+#[derive(Debug, Subcommand)]
+pub enum NodeCommand {
+    /// Show what the node of this machine holds, until when, what it waits for and why.
+    ///
+    /// Exits with 1 if it has no certificate with which the server knows it.
+    Status(NodeStatusArgs),
+}
+
+/// Flags of `windlass node` itself.
+#[derive(Debug, Args)]
+pub struct NodeRunArgs {
+    /// The API server, and who to be there. Written if it is not there or its certificate has
+    /// expired, from --bootstrap-kubeconfig.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: PathBuf,
+    /// Whom to be until there is a certificate: a kubeconfig with a bootstrap token, for example.
+    #[arg(long, value_name = "FILE")]
+    pub bootstrap_kubeconfig: Option<PathBuf>,
+    /// Directory for certificates and their keys. Made if it is not there.
+    #[arg(long, value_name = "DIR")]
+    pub cert_dir: PathBuf,
+    /// Directory for everything else that is kept [default: that of --cert-dir].
+    #[arg(long, value_name = "DIR")]
+    pub root_dir: Option<PathBuf>,
+    /// Name of the node [default: that of the machine].
+    #[arg(long, value_name = "NAME", value_parser = node_name)]
+    pub node_name: Option<String>,
+    /// An address by which the node is reached. May be given several times [default: the one with
+    /// which it reaches the server].
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = address)]
+    pub node_ip: Vec<IpAddr>,
+    /// Get a serving certificate as well, and keep it good. Somebody has to approve it, unless the
+    /// controllers run with --approve-kubelet-serving.
+    #[arg(long)]
+    pub rotate_server_certificates: bool,
+    /// Address and port to serve /healthz and /metrics on with the serving certificate.
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "rotate_server_certificates")]
+    pub listen: Option<SocketAddr>,
+    /// Loopback address and port to serve /healthz, /readyz and /metrics on, without TLS.
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = values::loopback)]
+    pub metrics_listen: Option<SocketAddr>,
+}
+
+/// Flags of `windlass node status`.
+#[derive(Debug, Args)]
+#[command(after_help = STATUS_EXAMPLE)]
+pub struct NodeStatusArgs {
+    /// The node's --cert-dir.
+    #[arg(long, value_name = "DIR")]
+    pub cert_dir: PathBuf,
+    /// The node's --root-dir, if it has one.
+    #[arg(long, value_name = "DIR")]
+    pub root_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// A machine may have capitals in its name; a node may not.
+fn node_name(text: &str) -> Result<String, &'static str> {
+    values::node_name(&text.trim().to_lowercase())
+}
+
+fn address(text: &str) -> Result<IpAddr, &'static str> {
+    match text.parse::<IpAddr>() {
+        Ok(address) if address.is_unspecified() || address.is_multicast() => {
+            Err("must be the address of one machine")
+        }
+        Ok(address) => Ok(address),
+        Err(_) => Err("must be an address like 192.0.2.7 or 2001:db8::7"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn parse(flags: &str) -> Result<NodeArgs, clap::Error> {
+        let line = format!("windlass node {flags}");
+        match Cli::try_parse_from(line.split_whitespace())?.command {
+            Command::Node(arguments) => Ok(*arguments),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_node_runs_or_is_looked_at() {
+        let node = parse(
+            "--kubeconfig k --cert-dir d --node-name N1.Example --node-ip 192.0.2.7,2001:db8::7",
+        );
+        let node = node.unwrap();
+        assert!(node.command.is_none());
+        let run = node.run.unwrap();
+        assert_eq!(run.node_name.as_deref(), Some("n1.example"));
+        assert_eq!(run.node_ip.len(), 2);
+        assert!(run.bootstrap_kubeconfig.is_none() && !run.rotate_server_certificates);
+        let status = parse("status --cert-dir d -o json").unwrap();
+        assert!(matches!(status.command, Some(NodeCommand::Status(_))) && status.run.is_none());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for flags in [
+            "",
+            "--kubeconfig k",
+            "--cert-dir d",
+            "status",
+            "--kubeconfig k --cert-dir d status --cert-dir d",
+            "--kubeconfig k --cert-dir d --node-name a_b",
+            "--kubeconfig k --cert-dir d --node-ip 0.0.0.0",
+            "--kubeconfig k --cert-dir d --node-ip here",
+            "--kubeconfig k --cert-dir d --listen 0.0.0.0:10250",
+            "--kubeconfig k --cert-dir d --metrics-listen 0.0.0.0:10255",
+        ] {
+            assert!(parse(flags).is_err(), "{flags}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Flags of `windlass token`: bootstrap tokens, with which machines join.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::requests::{OutputArgs, ServerOfArgs};
+use super::values::{self, Expiry};
+
+const CREATE_EXAMPLE: &str = "\
+Examples:
+  A token for a day, and the command that makes another machine a node with it:
+    windlass token create --server https://192.0.2.1:6443
+
+  The same, with a file to copy instead of a command that holds the token:
+    windlass token create --ttl 1h --write-bootstrap-kubeconfig bootstrap.kubeconfig";
+
+const LIST_EXAMPLE: &str = "\
+Examples:
+  windlass token list
+  windlass token list --show-secrets -o json";
+
+const DELETE_EXAMPLE: &str = "\
+Examples:
+  windlass token delete 07401b f395ac";
+
+/// The group of tokens that nothing else is said about.
+pub const DEFAULT_GROUP: &str = "system:bootstrappers:windlass:default-node-token";
+
+/// What can be done with bootstrap tokens.
+#[derive(Debug, Subcommand)]
+pub enum TokenCommand {
+    /// Make a token with which machines can join, and print the command that joins one.
+    ///
+    /// Whoever has the token can get a certificate for a node of any name until it expires or is
+    /// deleted. The first time this also makes the role bindings that let tokens ask for
+    /// certificates and have them approved, and says so.
+    Create(Box<TokenCreateArgs>),
+    /// List tokens, without their secrets.
+    List(TokenListArgs),
+    /// Delete tokens. Nobody can join with them any more; who has joined stays.
+    Delete(TokenDeleteArgs),
+}
+
+/// Flags of `windlass token create`.
+#[derive(Debug, Args)]
+#[command(after_help = CREATE_EXAMPLE)]
+pub struct TokenCreateArgs {
+    /// How long the token can be used, for example 2h or 7d; 0 for ever.
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = ttl)]
+    pub ttl: Ttl,
+    /// Groups of those who come with the token, all beginning with system:bootstrappers:. May be given
+    /// several times.
+    #[arg(long, value_name = "GROUP", value_delimiter = ',', value_parser = group)]
+    #[arg(default_value = DEFAULT_GROUP)]
+    pub groups: Vec<String>,
+    /// What the token is for.
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    #[arg(value_parser = description)]
+    pub description: String,
+    /// Where nodes reach the server [default: as in the kubeconfig].
+    #[arg(long = "server", value_name = "URL", value_parser = url)]
+    pub url: Option<String>,
+    /// Also write a kubeconfig with the token, to be copied to nodes. It must not exist.
+    #[arg(long, value_name = "FILE")]
+    pub write_bootstrap_kubeconfig: Option<PathBuf>,
+    /// Do not make role bindings: somebody else decides what the token is good for.
+    #[arg(long)]
+    pub no_bindings: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
+    #[command(flatten)]
+    pub server: ServerOfArgs,
+}
+
+/// Flags of `windlass token list`.
+#[derive(Debug, Args)]
+#[command(after_help = LIST_EXAMPLE)]
+pub struct TokenListArgs {
+    /// Print whole tokens. Whoever sees one can join with it.
+    #[arg(long)]
+    pub show_secrets: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
+    #[command(flatten)]
+    pub server: ServerOfArgs,
+}
+
+/// Flags of `windlass token delete`.
+#[derive(Debug, Args)]
+#[command(after_help = DELETE_EXAMPLE)]
+pub struct TokenDeleteArgs {
+    /// The tokens: what stands before the dot.
+    #[arg(value_name = "ID", required = true, value_parser = id)]
+    pub ids: Vec<String>,
+    #[command(flatten)]
+    pub server: ServerOfArgs,
+}
+
+/// How long a token can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ttl {
+    /// So long.
+    For(Duration),
+    /// Until it is deleted.
+    Forever,
+}
+
+fn ttl(text: &str) -> Result<Ttl, &'static str> {
+    match values::expiry(text) {
+        _ if matches!(text, "0" | "0s") => Ok(Ttl::Forever),
+        // Times in tokens have whole seconds.
+        Ok(Expiry::After(lasts)) if lasts.as_secs() == 0 => Err("must be at least 1s"),
+        Ok(Expiry::After(lasts)) => Ok(Ttl::For(lasts)),
+        Ok(Expiry::At(_)) | Err(_) => Err("must be like 24h, 7d or 1d12h, or 0 for ever"),
+    }
+}
+
+/// `system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]`; a token with any other is no token at all.
+fn group(text: &str) -> Result<String, &'static str> {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let good = text.strip_prefix("system:bootstrappers:").is_some_and(|rest| {
+        let ends = rest.bytes().last().is_some_and(plain);
+        ends && rest.len() <= 256 && rest.bytes().all(|b| plain(b) || matches!(b, b':' | b'-'))
+    });
+    if good {
+        return Ok(text.to_owned());
+    }
+    Err(
+        "must be like system:bootstrappers:web: lower-case letters, digits, ':' and '-' after the second colon",
+    )
+}
+
+fn description(text: &str) -> Result<String, &'static str> {
+    if text.chars().any(char::is_control) {
+        Err("must not contain control characters")
+    } else {
+        Ok(text.to_owned())
+    }
+}
+
+fn url(text: &str) -> Result<String, &'static str> {
+    const WRONG: &str = "must be like https://192.0.2.1:6443";
+    let url: http::Uri = text.parse().map_err(|_| WRONG)?;
+    // A token on a connection that anybody can read is everybody's.
+    if url.scheme_str() != Some("https") || url.host().is_none_or(str::is_empty) {
+        return Err(WRONG);
+    }
+    Ok(text.trim_end_matches('/').to_owned())
+}
+
+/// Takes a whole token as well, for it is what people have at hand, and forgets its secret.
+fn id(text: &str) -> Result<String, &'static str> {
+    let plain = |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    let (id, secret) = text.split_once('.').unwrap_or((text, ""));
+    if id.len() == 6 && plain(id) && plain(secret) {
+        return Ok(id.to_owned());
+    }
+    Err("must have six lower-case letters and digits")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn parse(line: &str) -> Result<TokenCommand, clap::Error> {
+        match Cli::try_parse_from(line.split_whitespace())?.command {
+            Command::Token(command) => Ok(command),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_token_lasts_a_day_unless_somebody_says_otherwise() {
+        for (flags, wanted) in [
+            ("", Some(Ttl::For(Duration::from_secs(24 * 3600)))),
+            ("--ttl 90s", Some(Ttl::For(Duration::from_secs(90)))),
+            ("--ttl 7d", Some(Ttl::For(Duration::from_secs(7 * 24 * 3600)))),
+            ("--ttl 0", Some(Ttl::Forever)),
+            ("--ttl 10ms", None),
+            ("--ttl -1h", None),
+            ("--ttl 2027-01-01", None),
+            ("--ttl soon", None),
+        ] {
+            let found = match parse(&format!("windlass token create {flags}")) {
+                Ok(TokenCommand::Create(create)) => Some(create.ttl),
+                Ok(_) | Err(_) => None,
+            };
+            assert_eq!(found, wanted, "{flags}");
+        }
+    }
+
+    #[test]
+    fn groups_are_those_of_bootstrappers() {
+        let groups = |flags: &str| match parse(&format!("windlass token create {flags}")) {
+            Ok(TokenCommand::Create(create)) => Some(create.groups),
+            Ok(_) | Err(_) => None,
+        };
+        assert_eq!(groups("").unwrap(), [DEFAULT_GROUP]);
+        let two = "--groups system:bootstrappers:a,system:bootstrappers:b:c-1";
+        assert_eq!(groups(two).unwrap().len(), 2);
+        let long = "a".repeat(257);
+        for bad in ["system:masters", "a", "system:bootstrappers:", "system:bootstrappers:A", &long]
+        {
+            assert_eq!(groups(&format!("--groups {bad}")), None, "{bad}");
+            let bad = format!("--groups system:bootstrappers:{bad}-");
+            assert_eq!(groups(&bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_token_goes_over_tls_only() {
+        for (text, good) in [
+            ("https://192.0.2.1:6443", true),
+            ("https://api.example.com/", true),
+            ("http://192.0.2.1:6443", false),
+            ("192.0.2.1:6443", false),
+            ("https://", false),
+        ] {
+            assert_eq!(url(text).is_ok(), good, "{text}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_deleted_by_their_ids() {
+        let ids = |line: &str| match parse(&format!("windlass token delete {line}")) {
+            Ok(TokenCommand::Delete(delete)) => Some(delete.ids),
+            Ok(_) | Err(_) => None,
+        };
+        assert_eq!(ids("abcdef 012345.0123456789abcdef").unwrap(), ["abcdef", "012345"]);
+        for bad in ["", "abcde", "ABCDEF", "abcdefg", "../../", "abcdef.X"] {
+            assert_eq!(ids(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! `windlass node`: the node agent, against any API server.
+
+mod status;
+
+use std::net::SocketAddr;
+
+use anyhow::{Context as _, Result, anyhow};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use windlass_node::Options;
+
+use super::{connect, data_dir};
+use crate::cli::{NodeArgs, NodeCommand, NodeRunArgs};
+use crate::serve::signals;
+
+/// Works until told to stop, or shows what another process does.
+pub fn run(arguments: NodeArgs) -> Result<()> {
+    match (arguments.command, arguments.run) {
+        (Some(NodeCommand::Status(arguments)), _) => status::show(&arguments),
+        (None, Some(arguments)) => connect::block_on(work(arguments)),
+        (None, None) => Err(anyhow!("--kubeconfig and --cert-dir are needed")),
+    }
+}
+
+async fn work(arguments: NodeRunArgs) -> Result<()> {
+    // First of all: who starts it may already send the signal.
+    let told = signals()?;
+    let node_name = match arguments.node_name {
+        Some(name) => name,
+        None => own_name()?,
+    };
+    let options = Options {
+        node_name,
+        bootstrap_kubeconfig: arguments.bootstrap_kubeconfig,
+        root_dir: arguments.root_dir.unwrap_or_else(|| arguments.cert_dir.clone()),
+        addresses: arguments.node_ip,
+        rotate_server_certificates: arguments.rotate_server_certificates,
+        serving: bind(arguments.listen).await.context("--listen")?,
+        metrics: bind(arguments.metrics_listen).await.context("--metrics-listen")?,
+        ..Options::new(arguments.kubeconfig, arguments.cert_dir)
+    };
+    let (down, shutdown) = watch::channel(false);
+    let agent = windlass_node::run(options, shutdown);
+    let told = async {
+        told.await;
+        tracing::info!("shutting down");
+        down.send_replace(true);
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        outcome = agent => Ok(outcome?),
+        () = told => Ok(()),
+    }
+}
+
+fn own_name() -> Result<String> {
+    let name = data_dir::hostname().unwrap_or_default().trim().to_lowercase();
+    if windlass_api::names::dns1123_subdomain(&name).is_empty() {
+        return Ok(name);
+    }
+    Err(anyhow!("this machine's name {name:?} cannot be a node's: choose one with --node-name"))
+}
+
+async fn bind(address: Option<SocketAddr>) -> Result<Option<TcpListener>> {
+    let Some(address) = address else { return Ok(None) };
+    let listener = TcpListener::bind(address).await?;
+    tracing::info!(address = %listener.local_addr()?, "listening");
+    Ok(Some(listener))
+}

@@ -1,0 +1,315 @@
+//! `windlass token`: bootstrap tokens, with which machines join, on any server.
+
+pub mod bindings;
+mod join;
+mod secret;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
+use kube::{Api, Client, Config};
+use serde::Serialize;
+use serde_json::json;
+use time::OffsetDateTime;
+use windlass_api::age::human_duration;
+use zeroize::Zeroizing;
+
+use super::{connect, print};
+use crate::cli::{Format, TokenCommand, TokenCreateArgs, TokenDeleteArgs, TokenListArgs, Ttl};
+use crate::datadir;
+
+use bindings::{Binding, Done};
+use secret::{Entry, NAMESPACE, TYPE, Terms, Token};
+
+/// How often another id is tried when one is taken: two billion are not easily used up.
+const ATTEMPTS: usize = 5;
+
+/// Does what was asked with tokens.
+pub fn run(command: TokenCommand) -> Result<()> {
+    connect::block_on(async {
+        match command {
+            TokenCommand::Create(arguments) => create(*arguments).await,
+            TokenCommand::List(arguments) => list(arguments).await,
+            TokenCommand::Delete(arguments) => delete(arguments).await,
+        }
+    })
+}
+
+async fn create(arguments: TokenCreateArgs) -> Result<()> {
+    let config = connect::config(arguments.server.kubeconfig.as_deref()).await?;
+    let client = Client::try_from(config.clone())?;
+    if let Some(file) = &arguments.write_bootstrap_kubeconfig
+        && file.try_exists().is_ok_and(|exists| exists)
+    {
+        bail!("{} exists already: choose another --write-bootstrap-kubeconfig", file.display());
+    }
+    let now = OffsetDateTime::now_utc();
+    let terms = Terms::new(arguments.ttl, &arguments.groups, &arguments.description, now)?;
+    // Before the token: what goes wrong here leaves nothing behind that somebody could use.
+    let bindings = match arguments.no_bindings {
+        true => Vec::new(),
+        false => bind(&client, &terms.groups).await?,
+    };
+    let tokens = Api::namespaced(client, NAMESPACE);
+    let token = store(&tokens, &terms).await?;
+    let url = arguments.url.clone().unwrap_or_else(|| url_of(&config));
+    let command = match hand_over(&arguments, &config, &url, &token) {
+        Ok(command) => command,
+        Err(error) => {
+            // Nobody has seen it, and nobody would know what it is for.
+            remove(&tokens, &token.id).await?;
+            return Err(error);
+        }
+    };
+    warn(&arguments, &config, &url);
+    let made = Made {
+        id: &token.id,
+        token: &token.whole(),
+        terms,
+        server: url,
+        bindings,
+        bootstrap_kubeconfig: arguments.write_bootstrap_kubeconfig,
+        command: &command,
+    };
+    print::show(&made, arguments.output.format, |format| made.text(format))
+}
+
+fn url_of(config: &Config) -> String {
+    config.cluster_url.to_string().trim_end_matches('/').to_owned()
+}
+
+async fn bind(client: &Client, groups: &[String]) -> Result<Vec<Bound>> {
+    let mut bound = Vec::new();
+    for binding in Binding::all(groups) {
+        let done = binding.ensure(client).await;
+        let done = done.context("cannot bind roles (--no-bindings leaves that to others)")?;
+        if let Some(line) = binding.line(done) {
+            eprintln!("windlass: {line}");
+        }
+        bound.push(Bound { binding, done });
+    }
+    Ok(bound)
+}
+
+/// Makes a token that the server knows.
+async fn store(tokens: &Api<Secret>, terms: &Terms) -> Result<Token> {
+    for _ in 0..ATTEMPTS {
+        let token = Token::random()?;
+        let (params, object) = (PostParams::default(), token.object(terms));
+        match connect::answer(tokens.create(&params, &object)).await? {
+            Ok(_) => return Ok(token),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            Err(error) => return Err(connect::explain(error)),
+        }
+    }
+    bail!("found no id that is still free")
+}
+
+/// Puts the token where the node finds it; returns the command to run there.
+fn hand_over(
+    arguments: &TokenCreateArgs,
+    config: &Config,
+    url: &str,
+    token: &Token,
+) -> Result<Zeroizing<String>> {
+    let kubeconfig = join::kubeconfig(config, url, &token.whole())?;
+    let Some(file) = &arguments.write_bootstrap_kubeconfig else {
+        return Ok(join::without_file(&kubeconfig));
+    };
+    datadir::write_new(file, kubeconfig)?;
+    Ok(Zeroizing::new(join::with_file(file)))
+}
+
+/// Says what will surprise whoever uses the token.
+fn warn(arguments: &TokenCreateArgs, config: &Config, url: &str) {
+    if join::is_local(url) {
+        eprintln!("windlass: only this machine reaches {url}: name another address with --server");
+    }
+    if config.accept_invalid_certs {
+        eprintln!("windlass: the kubeconfig does not verify the server, and neither will nodes");
+    }
+    if arguments.ttl == Ttl::Forever {
+        eprintln!("windlass: the token never expires: delete it when it is no longer needed");
+    }
+}
+
+/// A binding, and what had to be done.
+#[derive(Serialize)]
+struct Bound {
+    #[serde(flatten)]
+    binding: Binding,
+    done: Done,
+}
+
+/// What was made. The one place where a secret is meant to be printed.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Made<'a> {
+    id: &'a str,
+    token: &'a str,
+    #[serde(flatten)]
+    terms: Terms,
+    server: String,
+    bindings: Vec<Bound>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bootstrap_kubeconfig: Option<PathBuf>,
+    command: &'a str,
+}
+
+impl Made<'_> {
+    fn text(&self, format: Option<Format>) -> String {
+        if format == Some(Format::Name) {
+            return object(self.id) + "\n";
+        }
+        let until = match &self.terms.expires {
+            Some(time) => format!("until {time}"),
+            None => "for ever".to_owned(),
+        };
+        let run = match &self.bootstrap_kubeconfig {
+            Some(file) => format!("copy {} to it and run there", file.display()),
+            None => "run there".to_owned(),
+        };
+        let (token, command) = (self.token, self.command);
+        format!(
+            "token {token} can be used {until}\n\nTo make a machine a node, {run}:\n\n{command}\n"
+        )
+    }
+}
+
+async fn list(arguments: TokenListArgs) -> Result<()> {
+    let client = connect::client(arguments.server.kubeconfig.as_deref()).await?;
+    let tokens: Api<Secret> = Api::namespaced(client, NAMESPACE);
+    let wanted = ListParams::default().fields(&format!("type={TYPE}"));
+    let found = connect::answer(tokens.list(&wanted)).await?.map_err(connect::explain)?;
+    let now = OffsetDateTime::now_utc();
+    let entry = |secret: &Secret| Entry::of(secret, arguments.show_secrets, now);
+    let entries = found.items.iter().filter_map(entry).collect::<Vec<_>>();
+    if entries.is_empty() && matches!(arguments.output.format, None | Some(Format::Wide)) {
+        eprintln!("windlass: there are no tokens");
+        return Ok(());
+    }
+    let items = json!({ "items": entries });
+    print::show(&items, arguments.output.format, |format| lines(&entries, format))
+}
+
+/// Tokens, one a line.
+fn lines(entries: &[Entry], format: Option<Format>) -> String {
+    if format == Some(Format::Name) {
+        return entries.iter().map(|entry| object(&entry.id) + "\n").collect();
+    }
+    let wide = format == Some(Format::Wide);
+    let secrets = entries.iter().any(|entry| entry.token.is_some());
+    let first = if secrets { "TOKEN" } else { "ID" };
+    let mut head = vec![first, "TTL", "USAGES", "GROUPS", "DESCRIPTION"];
+    if wide {
+        head.extend(["EXPIRES", "PROBLEM"]);
+    }
+    let none = |text: String| if text.is_empty() { "<none>".to_owned() } else { text };
+    let mut rows = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
+    rows.extend(entries.iter().map(|entry| {
+        let terms = &entry.terms;
+        let mut row = vec![
+            print::word(entry.token.as_ref().unwrap_or(&entry.id)),
+            ttl(entry),
+            none(terms.usages.join(",")),
+            none(print::words(&terms.groups)),
+            none(print::plain(&terms.description)),
+        ];
+        if wide {
+            row.push(terms.expires.as_deref().map_or("<never>".into(), print::word));
+            row.push(entry.problem.unwrap_or("<none>").to_owned());
+        }
+        row
+    }));
+    print::table(&rows)
+}
+
+fn ttl(entry: &Entry) -> String {
+    match entry.seconds_left {
+        None => "<forever>".to_owned(),
+        Some(seconds) if seconds > 0 => human_duration(seconds),
+        Some(_) => "<expired>".to_owned(),
+    }
+}
+
+async fn delete(arguments: TokenDeleteArgs) -> Result<()> {
+    let client = connect::client(arguments.server.kubeconfig.as_deref()).await?;
+    let tokens = Api::namespaced(client, NAMESPACE);
+    let mut failed = 0;
+    for id in &arguments.ids {
+        match remove(&tokens, id).await {
+            Ok(()) => print::out(&format!("{} deleted\n", object(id)))?,
+            Err(error) if arguments.ids.len() == 1 => return Err(error),
+            Err(error) => {
+                eprintln!("windlass: {error:#}");
+                failed += 1;
+            }
+        }
+    }
+    match failed {
+        0 => Ok(()),
+        _ => bail!("{failed} of {} not deleted", arguments.ids.len()),
+    }
+}
+
+/// Deletes a token, and no other secret that took its name.
+async fn remove(tokens: &Api<Secret>, id: &str) -> Result<()> {
+    let name = secret::name(id);
+    let unknown = || anyhow::anyhow!("there is no token {id:?}; see windlass token list");
+    let found = connect::answer(tokens.get_opt(&name)).await?.map_err(connect::explain)?;
+    let found = found.filter(|secret| secret.type_.as_deref() == Some(TYPE)).ok_or_else(unknown)?;
+    let same = Preconditions { uid: found.metadata.uid, ..Preconditions::default() };
+    let params = DeleteParams::default().preconditions(same);
+    match connect::answer(tokens.delete(&name, &params)).await? {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Err(unknown()),
+        Err(error) => Err(connect::explain(error)),
+    }
+}
+
+/// What a token is called in what programs read.
+fn object(id: &str) -> String {
+    format!("secret/{}", secret::name(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(id: &str, seconds_left: Option<i64>, token: Option<&str>) -> Entry {
+        let terms = Terms {
+            expires: seconds_left.map(|_| "2026-06-01T12:00:00Z".to_owned()),
+            usages: vec!["authentication".to_owned(), "signing".to_owned()],
+            groups: vec!["system:bootstrappers:a".to_owned()],
+            description: String::new(),
+        };
+        Entry {
+            id: id.to_owned(),
+            token: token.map(str::to_owned),
+            terms,
+            seconds_left,
+            problem: None,
+        }
+    }
+
+    #[test]
+    fn tokens_are_lined_up() {
+        let mut odd = entry("bbbbbb", Some(-5), None);
+        odd.terms.description = "web\u{1b}[2J".to_owned();
+        odd.terms.groups.clear();
+        let entries = [entry("aaaaaa", Some(7200), None), odd, entry("cccccc", None, None)];
+        let wanted = "\
+ID       TTL         USAGES                   GROUPS                   DESCRIPTION
+aaaaaa   120m        authentication,signing   system:bootstrappers:a   <none>
+bbbbbb   <expired>   authentication,signing   <none>                   web [2J
+cccccc   <forever>   authentication,signing   system:bootstrappers:a   <none>
+";
+        assert_eq!(lines(&entries, None), wanted);
+        let shown = [entry("aaaaaa", None, Some("aaaaaa.0123456789abcdef"))];
+        assert!(lines(&shown, None).starts_with("TOKEN "));
+        assert!(lines(&shown, Some(Format::Wide)).contains("<never>   <none>\n"));
+        assert_eq!(lines(&shown, Some(Format::Name)), "secret/bootstrap-token-aaaaaa\n");
+    }
+}

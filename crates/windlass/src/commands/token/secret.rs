@@ -1,0 +1,291 @@
+//! A bootstrap token as a secret: made, and read again.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, anyhow};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::ObjectMeta;
+use serde::Serialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use windlass_api::timestamp;
+use windlass_pki::{SecureRandom, SystemRandom};
+use zeroize::Zeroizing;
+
+use crate::cli::Ttl;
+
+/// Where tokens are.
+pub const NAMESPACE: &str = "kube-system";
+/// The type of their secrets.
+pub const TYPE: &str = "bootstrap.kubernetes.io/token";
+
+const PREFIX: &str = "bootstrap-token-";
+const USAGE_PREFIX: &str = "usage-bootstrap-";
+const USAGES: [&str; 2] = ["authentication", "signing"];
+const ID_LENGTH: usize = 6;
+const SECRET_LENGTH: usize = 16;
+
+/// The name of a token's secret.
+pub fn name(id: &str) -> String {
+    format!("{PREFIX}{id}")
+}
+
+/// A new token, which is not to be printed by accident.
+pub struct Token {
+    /// What it is called by.
+    pub id: String,
+    secret: Zeroizing<String>,
+}
+
+impl Token {
+    /// One that nobody can guess.
+    pub fn random() -> Result<Token> {
+        let random = SystemRandom::new();
+        let id = (*letters(&random, ID_LENGTH)?).clone();
+        Ok(Token { id, secret: letters(&random, SECRET_LENGTH)? })
+    }
+
+    /// As whoever joins has to show it.
+    pub fn whole(&self) -> Zeroizing<String> {
+        Zeroizing::new(format!("{}.{}", self.id, *self.secret))
+    }
+
+    /// The secret that makes the server know it.
+    pub fn object(&self, terms: &Terms) -> Secret {
+        let mut data = BTreeMap::new();
+        let mut put =
+            |key: &str, value: &str| data.insert(key.to_owned(), ByteString(value.into()));
+        put("token-id", &self.id);
+        put("token-secret", &self.secret);
+        for usage in USAGES {
+            put(&format!("{USAGE_PREFIX}{usage}"), "true");
+        }
+        put("auth-extra-groups", &terms.groups.join(","));
+        if let Some(expires) = &terms.expires {
+            put("expiration", expires);
+        }
+        if !terms.description.is_empty() {
+            put("description", &terms.description);
+        }
+        let metadata = ObjectMeta {
+            name: Some(name(&self.id)),
+            namespace: Some(NAMESPACE.into()),
+            ..ObjectMeta::default()
+        };
+        let type_ = Some(TYPE.into());
+        Secret { metadata, data: Some(data), type_, ..Secret::default() }
+    }
+}
+
+/// So many of the 36 letters that tokens are made of, each as likely as the others.
+fn letters(random: &SystemRandom, length: usize) -> Result<Zeroizing<String>> {
+    const LETTERS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+    let mut text = Zeroizing::new(String::with_capacity(length));
+    let mut byte = Zeroizing::new([0; 1]);
+    while text.len() < length {
+        random.fill(&mut *byte).map_err(|_| anyhow!("the system has no random numbers"))?;
+        let [number] = *byte;
+        // What is left over above the last multiple of 36 would favour the first letters.
+        if number < 252
+            && let Some(letter) = LETTERS.get(usize::from(number % 36))
+        {
+            text.push(char::from(*letter));
+        }
+    }
+    Ok(text)
+}
+
+/// What a token is good for.
+#[derive(Serialize)]
+pub struct Terms {
+    /// When it ends, as RFC 3339 has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires: Option<String>,
+    /// How it may be used.
+    pub usages: Vec<String>,
+    /// Who comes with it is in these.
+    pub groups: Vec<String>,
+    /// What it is for.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub description: String,
+}
+
+impl Terms {
+    /// What is said of a new token.
+    pub fn new(ttl: Ttl, groups: &[String], text: &str, now: OffsetDateTime) -> Result<Terms> {
+        let expires = match ttl {
+            Ttl::Forever => None,
+            Ttl::For(lasts) => Some(moment(now, lasts).context("--ttl is too long")?),
+        };
+        let usages = USAGES.map(str::to_owned).to_vec();
+        Ok(Terms { expires, usages, groups: groups.to_vec(), description: text.to_owned() })
+    }
+}
+
+fn moment(now: OffsetDateTime, lasts: std::time::Duration) -> Option<String> {
+    let end = now.checked_add(lasts.try_into().ok()?)?.replace_nanosecond(0).ok()?;
+    end.format(&Rfc3339).ok()
+}
+
+/// A token that is there.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    /// What it is called by.
+    pub id: String,
+    /// The whole of it, for those who asked for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    #[serde(flatten)]
+    pub terms: Terms,
+    /// How long it can still be used; none for ever.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds_left: Option<i64>,
+    /// Why nobody can join with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<&'static str>,
+}
+
+impl Entry {
+    /// What a secret says; none if it is no token's.
+    pub fn of(secret: &Secret, reveal: bool, now: OffsetDateTime) -> Option<Entry> {
+        if secret.type_.as_deref() != Some(TYPE) {
+            return None;
+        }
+        let id = secret.metadata.name.as_deref()?.strip_prefix(PREFIX)?.to_owned();
+        let data = |key: &str| {
+            let ByteString(bytes) = secret.data.as_ref()?.get(key)?;
+            Some(String::from_utf8_lossy(bytes).into_owned()).filter(|text| !text.is_empty())
+        };
+        let uses =
+            |usage: &&str| data(&format!("{USAGE_PREFIX}{usage}")).as_deref() == Some("true");
+        let expires = data("expiration");
+        let end = expires.as_deref().map(timestamp::parse);
+        let problem = if secret.metadata.deletion_timestamp.is_some() {
+            Some("it is being deleted")
+        } else if data("token-id").as_deref() != Some(&id) || data("token-secret").is_none() {
+            Some("it is incomplete")
+        } else if end.as_ref().is_some_and(|end| end.as_ref().map_or(true, |end| *end <= now)) {
+            Some("it has expired")
+        } else if !uses(&"authentication") {
+            Some("it is not for authentication")
+        } else {
+            None
+        };
+        let token = data("token-secret").filter(|_| reveal).map(|secret| format!("{id}.{secret}"));
+        let groups = data("auth-extra-groups").unwrap_or_default();
+        let groups = groups.split(',').filter(|group| !group.is_empty()).map(str::to_owned);
+        let terms = Terms {
+            expires,
+            usages: USAGES.iter().filter(|usage| uses(usage)).map(|u| (*u).to_owned()).collect(),
+            groups: groups.collect(),
+            description: data("description").unwrap_or_default(),
+        };
+        // What cannot be read has ended.
+        let seconds_left = end.map(|end| end.map_or(0, |end| (end - now).whole_seconds()));
+        Some(Entry { id, token, terms, seconds_left, problem })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use time::macros::datetime;
+
+    use super::*;
+
+    const NOW: OffsetDateTime = datetime!(2026-06-01 12:00:00.5 UTC);
+
+    fn made(ttl: Ttl) -> (Token, Secret) {
+        let groups = ["system:bootstrappers:a", "system:bootstrappers:b"].map(str::to_owned);
+        let terms = Terms::new(ttl, &groups, "for the web", NOW).unwrap();
+        let token = Token::random().unwrap();
+        let secret = token.object(&terms);
+        (token, secret)
+    }
+
+    #[test]
+    fn a_token_is_stored_as_kubernetes_reads_it() {
+        let (token, secret) = made(Ttl::For(Duration::from_secs(3600)));
+        let secret = serde_json::to_value(secret).unwrap();
+        assert_eq!(secret["metadata"]["namespace"], "kube-system");
+        assert_eq!(secret["metadata"]["name"], format!("bootstrap-token-{}", token.id));
+        assert_eq!(secret["type"], "bootstrap.kubernetes.io/token");
+        let data: BTreeMap<String, ByteString> =
+            serde_json::from_value(secret["data"].clone()).unwrap();
+        let whole = token.whole();
+        let (id, hidden) = whole.split_once('.').unwrap();
+        for (key, value) in [
+            ("token-id", id),
+            ("token-secret", hidden),
+            ("usage-bootstrap-authentication", "true"),
+            ("usage-bootstrap-signing", "true"),
+            ("auth-extra-groups", "system:bootstrappers:a,system:bootstrappers:b"),
+            ("expiration", "2026-06-01T13:00:00Z"),
+            ("description", "for the web"),
+        ] {
+            assert_eq!(data[key].0, value.as_bytes(), "{key}");
+        }
+        assert_eq!(data.len(), 7);
+        let (_, secret) = made(Ttl::Forever);
+        assert!(!secret.data.unwrap().contains_key("expiration"));
+        assert!(Terms::new(Ttl::For(Duration::MAX), &[], "", NOW).is_err());
+    }
+
+    #[test]
+    fn tokens_have_one_form_and_differ() {
+        let tokens: Vec<_> = (0..50).map(|_| Token::random().unwrap().whole()).collect();
+        for token in &tokens {
+            let (id, secret) = token.split_once('.').unwrap();
+            assert_eq!((id.len(), secret.len()), (6, 16));
+            let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+            assert!(id.bytes().chain(secret.bytes()).all(plain), "{}", **token);
+        }
+        let all: std::collections::BTreeSet<_> =
+            tokens.iter().map(|token| token.as_str()).collect();
+        assert_eq!(all.len(), tokens.len());
+        // All letters turn up: 1100 draws miss a given one once in 10^13.
+        let used: std::collections::BTreeSet<_> = tokens.iter().flat_map(|t| t.bytes()).collect();
+        assert_eq!(used.len(), 37);
+    }
+
+    #[test]
+    fn what_is_there_is_told_without_its_secret() {
+        let (token, secret) = made(Ttl::For(Duration::from_secs(3600)));
+        let entry = Entry::of(&secret, false, NOW).unwrap();
+        let text = serde_json::to_string(&entry).unwrap();
+        let whole = token.whole();
+        let (_, hidden) = whole.split_once('.').unwrap();
+        assert!(!text.contains(hidden), "{text}");
+        assert_eq!((entry.seconds_left, entry.problem), (Some(3599), None));
+        assert_eq!(entry.terms.usages, ["authentication", "signing"]);
+        assert_eq!(entry.terms.groups.len(), 2);
+        let entry = Entry::of(&secret, true, NOW).unwrap();
+        assert_eq!(entry.token.as_deref(), Some(whole.as_str()));
+    }
+
+    #[test]
+    fn a_token_of_no_use_says_why() {
+        let hour = Ttl::For(Duration::from_secs(3600));
+        for (key, value, problem) in [
+            ("expiration", "2026-06-01T13:00:00Z", None),
+            ("expiration", "", None),
+            ("expiration", "2026-06-01T12:00:00Z", Some("it has expired")),
+            ("expiration", "tomorrow", Some("it has expired")),
+            ("token-id", "other", Some("it is incomplete")),
+            ("token-secret", "", Some("it is incomplete")),
+            ("usage-bootstrap-signing", "", None),
+            ("usage-bootstrap-authentication", "no", Some("it is not for authentication")),
+        ] {
+            let (_, mut secret) = made(hour);
+            let data = secret.data.as_mut().unwrap();
+            data.insert(key.into(), ByteString(value.into()));
+            assert_eq!(Entry::of(&secret, false, NOW).unwrap().problem, problem, "{key}={value}");
+        }
+        let (_, mut secret) = made(hour);
+        secret.type_ = Some("Opaque".into());
+        assert!(Entry::of(&secret, false, NOW).is_none());
+    }
+}

@@ -1,0 +1,455 @@
+//! `windlass node`: machines that join, stay and come back, against a real server.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hyper::Method;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use time::OffsetDateTime;
+use windlass_pki::{
+    AltNames, Authority, Issuance, IssuedSubject, PrivateKey, Serial, SubjectKey, SystemRandom,
+    Usages, Validity, issue_certificate,
+};
+
+use crate::http::Http;
+use crate::issue::{ok, windlass};
+use crate::kubectl::Kubectl;
+use crate::server::{PATIENCE, Place, wait};
+
+const CERT_DIR: &str = "windlass-node/pki";
+
+/// A node agent; killed when dropped.
+struct Node {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Node {
+    /// Does what `windlass token create` prints, with more flags.
+    fn join(admin: &Kubectl, flags: &str) -> Self {
+        let made = ok(admin, &["token", "create", "-o", "json"]);
+        let made: Value = serde_json::from_str(&made).unwrap();
+        Self::follow(admin, made["command"].as_str().unwrap(), flags)
+    }
+
+    fn follow(admin: &Kubectl, command: &str, flags: &str) -> Self {
+        let (prepare, join) = command.rsplit_once(" && ").unwrap();
+        assert!(shell(admin, prepare).status().unwrap().success());
+        Self::start(admin, &format!("{join} --node-name n1 {flags}"))
+    }
+
+    /// Starts again without what it joined with.
+    fn again(admin: &Kubectl, flags: &str) -> Self {
+        let own = "--kubeconfig windlass-node/kubeconfig --node-name n1";
+        Self::start(admin, &format!("windlass node {own} --cert-dir {CERT_DIR} {flags}"))
+    }
+
+    fn start(admin: &Kubectl, line: &str) -> Self {
+        let log = admin.server.place().path().join("node.log");
+        let file = File::create(&log).unwrap();
+        let line = line.replacen(" --node-name \"$(uname -n)\"", "", 1);
+        let child = shell(admin, &format!("exec {line}"))
+            .stdout(file.try_clone().unwrap())
+            .stderr(file)
+            .spawn()
+            .unwrap();
+        Self { child, log }
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Where it listens: for others first, then for this machine.
+    fn listens(&self) -> Vec<SocketAddr> {
+        let said = self.said();
+        let addresses = said.lines().filter_map(|line| line.split_once("listening address="));
+        addresses.map(|(_, address)| address.trim().parse().unwrap()).collect()
+    }
+
+    /// SIGTERM, and a clean end.
+    fn stop(mut self) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(pid, Signal::TERM).unwrap();
+        let status = wait(&mut self.child, PATIENCE);
+        assert!(status.is_some_and(|status| status.success()), "{status:?}: {}", self.said());
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            eprintln!("--- node log\n{}", self.said());
+        }
+    }
+}
+
+/// A shell that finds our program, as a person's would.
+fn shell(admin: &Kubectl, line: &str) -> Command {
+    let program = Path::new(env!("CARGO_BIN_EXE_windlass")).parent().unwrap().display();
+    let path = format!("{program}:{}", std::env::var("PATH").unwrap());
+    let mut command = Command::new("sh");
+    command.args(["-c", line]).env("PATH", path).stdin(Stdio::null());
+    command.current_dir(admin.server.place().path());
+    command
+}
+
+/// What a page says, read without TLS.
+fn page(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: n\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(started.elapsed() < PATIENCE, "{what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn status(admin: &Kubectl, flags: &[&str]) -> Output {
+    let args = [&["node", "status", "--cert-dir", CERT_DIR], flags].concat();
+    windlass(admin, &args).output().unwrap()
+}
+
+fn status_json(admin: &Kubectl) -> Option<Value> {
+    serde_json::from_slice(&status(admin, &["-o", "json"]).stdout).ok()
+}
+
+/// Waits until its status says so.
+fn says(admin: &Kubectl, what: &str, check: impl Fn(&Value) -> bool) -> Value {
+    until(what, || status_json(admin).filter(|status| check(status)))
+}
+
+fn is_ready(admin: &Kubectl) -> Value {
+    until("the node is not ready", || {
+        let nodes = admin.json(&["get", "nodes"]);
+        let node = nodes["items"].as_array().unwrap().iter().find(|node| {
+            let conditions = node["status"]["conditions"].as_array();
+            node["metadata"]["name"] == "n1"
+                && conditions
+                    .into_iter()
+                    .flatten()
+                    .any(|c| c["type"] == "Ready" && c["status"] == "True")
+        });
+        node.cloned()
+    })
+}
+
+fn heartbeat(admin: &Kubectl) -> Option<String> {
+    let leases = admin.json(&["get", "leases", "-n", "kube-node-lease"]);
+    let lease = leases["items"].as_array()?.iter().find(|one| one["metadata"]["name"] == "n1")?;
+    assert_eq!(lease["spec"]["holderIdentity"], "n1");
+    assert_eq!(lease["metadata"]["ownerReferences"][0]["kind"], "Node");
+    Some(lease["spec"]["renewTime"].as_str()?.to_owned())
+}
+
+fn requests(admin: &Kubectl) -> usize {
+    admin.json(&["get", "csr"])["items"].as_array().unwrap().len()
+}
+
+#[test]
+fn a_machine_joins_by_the_printed_command_and_stays() {
+    let admin = Kubectl::new();
+    let node = Node::join(&admin, "--metrics-listen 127.0.0.1:0 --node-ip 192.0.2.7");
+    let object = is_ready(&admin);
+    assert_eq!(object["metadata"]["labels"]["kubernetes.io/hostname"], "n1");
+    assert_eq!(object["metadata"]["labels"]["kubernetes.io/os"], "linux");
+    assert_eq!(object["status"]["addresses"][0]["address"], "192.0.2.7");
+    let first = until("no heartbeat", || heartbeat(&admin));
+    until("no other heartbeat", || heartbeat(&admin).filter(|beat| *beat > first));
+    assert_eq!(requests(&admin), 1);
+    assert!(admin.ok(&["get", "csr"]).contains("Approved,Issued"));
+    let events = until("no event", || {
+        let events = admin.ok(&["get", "events"]);
+        events.contains("node/n1").then_some(events)
+    });
+    assert!(events.contains("stored a new client certificate"), "{events}");
+
+    // Whoever has its kubeconfig is the node.
+    let place = admin.server.place().path();
+    let own = admin.with(until("no kubeconfig", || {
+        Some(place.join("windlass-node/kubeconfig")).filter(|path| path.exists())
+    }));
+    assert!(own.ok(&["auth", "whoami"]).contains("system:node:n1"));
+
+    let said = String::from_utf8(status(&admin, &[]).stdout).unwrap();
+    for line in ["running (process ", "system:node:n1 until ", "registered with 192.0.2.7"] {
+        assert!(said.contains(line), "{said}");
+    }
+    let metrics = page(node.listens()[0], "/metrics");
+    let ttl = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("kubelet_certificate_manager_client_ttl_seconds "));
+    assert!(ttl.unwrap().parse::<i64>().unwrap() > 300 * 24 * 3600, "{metrics}");
+    node.stop();
+    let said = status(&admin, &[]);
+    assert!(said.status.success(), "it has what it needs");
+    assert!(String::from_utf8(said.stdout).unwrap().contains("not running"));
+}
+
+#[test]
+fn who_has_joined_needs_no_token_and_outlives_the_server() {
+    let admin = Kubectl::new();
+    let node = Node::join(&admin, "");
+    is_ready(&admin);
+    let tokens: Value =
+        serde_json::from_str(&ok(&admin, &["token", "list", "-o", "json"])).unwrap();
+    ok(&admin, &["token", "delete", tokens["items"][0]["id"].as_str().unwrap()]);
+    let before = until("no heartbeat", || heartbeat(&admin));
+    node.stop();
+    let node = Node::again(&admin, "");
+    until("no heartbeat without the token", || heartbeat(&admin).filter(|beat| *beat > before));
+    assert_eq!(requests(&admin), 1, "nothing was asked for again");
+
+    // The server goes away and comes back; the node does not notice much.
+    let Kubectl { server, .. } = admin;
+    let server = std::sync::Arc::into_inner(server).unwrap();
+    let place: Place = server.kill();
+    let log = node.log.clone();
+    until("it does not miss the server", || {
+        fs::read_to_string(&log).unwrap().contains("cannot report").then_some(())
+    });
+    let admin = Kubectl::on(place.start());
+    let now = OffsetDateTime::now_utc();
+    let now = now.format(&time::format_description::well_known::Rfc3339).unwrap();
+    until("no heartbeat on the new server", || heartbeat(&admin).filter(|beat| *beat > now));
+    node.stop();
+}
+
+#[test]
+fn a_request_that_nobody_approves_is_told_of_and_found_again() {
+    let admin = Kubectl::new();
+    let made = ok(&admin, &["token", "create", "--no-bindings", "-o", "json"]);
+    let made: Value = serde_json::from_str(&made).unwrap();
+    let group = format!("--group={}", made["groups"][0].as_str().unwrap());
+    let role = "--clusterrole=system:node-bootstrapper";
+    admin.ok(&["create", "clusterrolebinding", "bootstrap", role, &group]);
+    let node = Node::follow(&admin, made["command"].as_str().unwrap(), "");
+    let waits = says(&admin, "it does not wait", |status| {
+        status["certificates"][0]["activity"]["state"] == "Waiting"
+    });
+    let request = waits["certificates"][0]["activity"]["request"].as_str().unwrap().to_owned();
+    let said = status(&admin, &[]);
+    assert_eq!(said.status.code(), Some(1), "it is no node yet");
+    let text = String::from_utf8(said.stdout).unwrap();
+    assert!(text.contains(&format!("{request} waits to be approved since ")), "{text}");
+    drop(node);
+
+    let line = made["command"].as_str().unwrap();
+    let node = Node::follow(&admin, line, "");
+    says(&admin, "it does not wait again", |status| {
+        status["process"] == node.child.id()
+            && status["certificates"][0]["activity"]["request"] == request.as_str()
+    });
+    ok(&admin, &["csr", "approve", &request]);
+    is_ready(&admin);
+    assert_eq!(requests(&admin), 1, "the same request after a kill");
+    node.stop();
+}
+
+#[test]
+fn a_wrong_token_is_told_of_and_a_right_one_is_found() {
+    let admin = Kubectl::new();
+    let made: Value =
+        serde_json::from_str(&ok(&admin, &["token", "create", "-o", "json"])).unwrap();
+    ok(&admin, &["token", "delete", made["id"].as_str().unwrap()]);
+    let node = Node::follow(&admin, made["command"].as_str().unwrap(), "");
+    let problem = says(&admin, "it finds nothing wrong", |status| {
+        status["certificates"][0]["problem"]["reason"] == "Unauthorized"
+    });
+    let message = problem["certificates"][0]["problem"]["message"].as_str().unwrap();
+    assert!(message.contains("401"), "{message}");
+    assert!(node.said().contains("Unauthorized"), "{}", node.said());
+    let said = status(&admin, &[]);
+    assert_eq!(said.status.code(), Some(1));
+    assert!(!node.said().contains(made["token"].as_str().unwrap()), "a secret is in the log");
+
+    // A good one in the same place, and it goes on by itself.
+    let better: Value =
+        serde_json::from_str(&ok(&admin, &["token", "create", "-o", "json"])).unwrap();
+    let (prepare, _) = better["command"].as_str().unwrap().rsplit_once(" && ").unwrap();
+    assert!(shell(&admin, prepare).status().unwrap().success());
+    is_ready(&admin);
+    node.stop();
+}
+
+/// A client certificate of which almost everything is over.
+fn old_certificate(data: &Path) -> String {
+    let read = |name: &str| fs::read(data.join("pki").join(name)).unwrap();
+    let authority = Authority::from_pem(&read("client-ca.crt"), &read("client-ca.key")).unwrap();
+    let key = PrivateKey::generate().unwrap();
+    let public_key = SubjectKey::from_der(key.public_key().as_der()).unwrap();
+    let now = OffsetDateTime::now_utc();
+    let (from, until) = (now - time::Duration::minutes(4), now + time::Duration::minutes(2));
+    let issued = issue_certificate(
+        &authority,
+        &Issuance {
+            subject: IssuedSubject::new("system:node:n1", &["system:nodes"]),
+            alt_names: AltNames::default(),
+            usages: Usages::from_names(&["digital signature", "client auth"]).unwrap(),
+            // Later than nine tenths of it.
+            validity: Validity::new(from - time::Duration::hours(1), until).unwrap(),
+            public_key: &public_key,
+            serial: Serial::random(&SystemRandom::new()).unwrap(),
+        },
+    );
+    format!("{}{}", issued.unwrap().to_pem(), &*key.to_pem().unwrap())
+}
+
+#[test]
+fn an_old_certificate_is_replaced_by_itself() {
+    let admin = Kubectl::new();
+    // The bindings, and the kubeconfig of one that has joined.
+    Node::join(&admin, "").stop_when_ready(&admin);
+    let pki = admin.server.place().path().join(CERT_DIR);
+    for name in fs::read_dir(&pki).unwrap() {
+        fs::remove_file(name.unwrap().path()).unwrap();
+    }
+    let old = old_certificate(&admin.server.place().data());
+    let current = pki.join("kubelet-client-current.pem");
+    fs::write(&current, &old).unwrap();
+    let node = Node::again(&admin, "");
+    says(&admin, "nothing new", |status| status["certificates"][0]["stored"] == 1);
+    let new = fs::read_to_string(&current).unwrap();
+    let key = |text: &str| text.split("-----BEGIN PRIVATE KEY-----").nth(1).unwrap().to_owned();
+    assert_ne!(key(&new), key(&old), "a new key");
+    assert!(fs::symlink_metadata(&current).unwrap().is_symlink());
+    assert!(!pki.join("kubelet-client.key.tmp").exists());
+    let own = admin.with(admin.server.place().path().join("windlass-node/kubeconfig"));
+    assert!(own.ok(&["auth", "whoami"]).contains("system:node:n1"));
+    assert_eq!(requests(&admin), 2, "one to join and one to renew");
+    node.stop();
+}
+
+#[test]
+fn a_denial_is_told_of_everywhere() {
+    let admin = Kubectl::new();
+    Node::join(&admin, "").stop_when_ready(&admin);
+    let pki = admin.server.place().path().join(CERT_DIR);
+    let current = pki.join("kubelet-client-current.pem");
+    fs::remove_file(&current).unwrap();
+    fs::write(&current, old_certificate(&admin.server.place().data())).unwrap();
+    // Nobody approves renewals any more.
+    let binding = "windlass:node-autoapprove-certificate-rotation";
+    admin.ok(&["delete", "clusterrolebinding", binding]);
+    let node = Node::again(&admin, "--metrics-listen 127.0.0.1:0");
+    let waits = says(&admin, "it does not wait", |status| {
+        status["certificates"][0]["activity"]["state"] == "Waiting"
+    });
+    let request = waits["certificates"][0]["activity"]["request"].as_str().unwrap().to_owned();
+    ok(&admin, &["csr", "deny", &request, "--message", "not today"]);
+    says(&admin, "it does not know", |status| {
+        status["certificates"][0]["problem"]["reason"] == "RequestDenied"
+    });
+    let said = status(&admin, &[]);
+    assert!(said.status.success(), "it still has a certificate");
+    assert!(String::from_utf8(said.stdout).unwrap().contains("not today"));
+    let described = until("no event", || {
+        let described = admin.ok(&["describe", "node", "n1"]);
+        described.contains("RequestDenied").then_some(described)
+    });
+    assert!(described.contains("not today"), "{described}");
+    let metrics = page(node.listens()[0], "/metrics");
+    let trouble = "{certificate=\"kubelet-client\",reason=\"RequestDenied\"} 1";
+    assert!(metrics.contains(trouble), "{metrics}");
+    assert!(metrics.contains("kubelet_certificate_manager_client_expiration_renew_errors 1"));
+    node.stop();
+}
+
+#[test]
+fn a_node_that_was_deleted_comes_back() {
+    let admin = Kubectl::new();
+    let node = Node::join(&admin, "");
+    let before = is_ready(&admin)["metadata"]["uid"].clone();
+    until("no heartbeat", || heartbeat(&admin));
+    admin.ok(&["delete", "node", "n1"]);
+    until("the node does not come back", || {
+        (is_ready(&admin)["metadata"]["uid"] != before).then_some(())
+    });
+    until("no heartbeat", || heartbeat(&admin));
+    node.stop();
+}
+
+impl Node {
+    fn stop_when_ready(self, admin: &Kubectl) {
+        is_ready(admin);
+        until("no kubeconfig", || {
+            let path = admin.server.place().path().join("windlass-node/kubeconfig");
+            path.exists().then_some(())
+        });
+        self.stop();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_serves_with_a_certificate_for_its_addresses() {
+    let place = Place::new();
+    let mut command = place.again();
+    command.arg("--approve-kubelet-serving");
+    let Ok(server) = place.launch(command) else { panic!("it does not start") };
+    let admin = Kubectl::on(server);
+    let serving = "--rotate-server-certificates --listen 127.0.0.1:0 --node-ip";
+    let node = Node::join(&admin, &format!("{serving} 192.0.2.7"));
+    says(&admin, "no serving certificate", |s| s["certificates"][1]["held"].is_object());
+    let ca = admin.server.place().data().join("pki/ca.crt");
+    let address = node.listens()[0];
+    assert!(Http::new(address, &ca, "").tls().await.is_err(), "it is not for this address");
+    let port = admin.json(&["get", "node", "n1"]);
+    let port = port["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].clone();
+    assert_eq!(port, address.port());
+    node.stop();
+
+    // Other addresses need another certificate.
+    let node = Node::again(&admin, &format!("{serving} 192.0.2.7,127.0.0.1"));
+    says(&admin, "no other serving certificate", |s| {
+        let names = s["certificates"][1]["held"]["ipAddresses"].as_array();
+        names.is_some_and(|names| names.len() == 2)
+    });
+    let address = node.listens()[0];
+    let answer = Http::new(address, &ca, "").ask(Method::GET, "/healthz", Value::Null).await;
+    assert_eq!(answer, (200, Value::String("ok".into())));
+    node.stop();
+}
+
+#[test]
+fn up_can_be_a_node_of_its_own() {
+    let place = Place::new();
+    let up = |place: &Place| {
+        let old = place.again();
+        let mut command = Command::new(old.get_program());
+        command.args(old.get_args().filter(|arg| *arg != "--no-node"));
+        command.args(["--node-name", "n1"]).stdin(Stdio::null());
+        command
+    };
+    let command = up(&place);
+    let Ok(server) = place.launch(command) else { panic!("it does not start") };
+    let admin = Kubectl::on(server);
+    is_ready(&admin);
+    let binding = "windlass:node-autoapprove-certificate-rotation";
+    admin.ok(&["get", "clusterrolebinding", binding]);
+    let Kubectl { server, .. } = admin;
+    let place = std::sync::Arc::into_inner(server).unwrap().stop();
+    let command = up(&place);
+    let Ok(server) = place.launch(command) else { panic!("it does not start again") };
+    let admin = Kubectl::on(server);
+    let now = OffsetDateTime::now_utc();
+    let now = now.format(&time::format_description::well_known::Rfc3339).unwrap();
+    until("no heartbeat after a restart", || heartbeat(&admin).filter(|beat| *beat > now));
+    assert_eq!(requests(&admin), 1);
+}
