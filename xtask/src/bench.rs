@@ -8,6 +8,7 @@ mod access;
 mod client;
 mod floor;
 mod issuing;
+mod nodes;
 mod rates;
 mod server;
 mod startup;
@@ -31,7 +32,7 @@ pub struct Args {
     /// Shorter phases and fewer watchers: a smoke test, not a measurement.
     #[arg(long)]
     quick: bool,
-    /// Only this group of rows: floor, startup, rates, access, issuing or watchers.
+    /// Only this group of rows: floor, startup, rates, access, issuing, nodes or watchers.
     #[arg(long)]
     only: Option<String>,
     /// One round of this many watchers of the small object, instead of the standard three.
@@ -68,6 +69,7 @@ const GROUPS: &[(&str, Measure)] = &[
     ("rates", |bench, table| Box::pin(rates::measure(bench, table))),
     ("access", |bench, table| Box::pin(access::measure(bench, table))),
     ("issuing", |bench, table| Box::pin(issuing::measure(bench, table))),
+    ("nodes", |bench, table| Box::pin(nodes::measure(bench, table))),
     ("watchers", |bench, table| Box::pin(watchers::measure(bench, table))),
 ];
 

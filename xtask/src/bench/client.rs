@@ -51,6 +51,11 @@ impl Client {
         })
     }
 
+    /// Where the server is.
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
     /// The same server with another token.
     pub fn with_token(&self, token: &str) -> Self {
         Self { authorization: Some(format!("Bearer {token}").into()), ..self.clone() }
