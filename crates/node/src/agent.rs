@@ -102,6 +102,9 @@ pub enum RunError {
         /// What stands in the way.
         why: String,
     },
+    /// A part of it ended that should not have. The log says more.
+    #[error("a part of the agent broke down")]
+    Broken,
     /// The server's address is none.
     #[error("cannot use the server of the kubeconfig: {0}")]
     Server(String),
@@ -189,7 +192,13 @@ impl Agent {
             self.count_ages(&serving);
             self.keep(serving, shutdown);
         }
-        std::future::pending().await
+        // Some end when they have done what they had to do.
+        while let Some(ended) = self.tasks.join_next().await {
+            if ended.is_err() {
+                return Err(RunError::Broken);
+            }
+        }
+        Ok(())
     }
 
     /// Keeps a certificate good.
