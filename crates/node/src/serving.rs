@@ -19,7 +19,7 @@ use rustls::ServerConfig;
 use rustls::server::NoServerSessionStorage;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
@@ -107,7 +107,14 @@ async fn talk<S>(stream: S, pages: Pages, enough: impl Future<Output = ()>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let service = service_fn(move |request| {
+    // Who has just come has a question on its way: nothing ends before that.
+    let begun = Notify::new();
+    let enough = async {
+        enough.await;
+        begun.notified().await;
+    };
+    let service = service_fn(|request| {
+        begun.notify_one();
         let pages = pages.clone();
         async move { Ok::<_, Infallible>(answer(&request, &pages)) }
     });

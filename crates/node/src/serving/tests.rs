@@ -83,3 +83,18 @@ async fn a_new_certificate_needs_no_restart_and_ends_old_connections() {
         before = Some(stream);
     }
 }
+
+#[tokio::test]
+async fn who_has_just_come_is_answered_before_the_end() {
+    let identity = Arc::new(loopback_identity());
+    let (sender, current) = watch::channel(Some(identity));
+    let address = start(Door::Tls(current)).await;
+    let mut stream = knock(&connector(), address).await.unwrap();
+    sender.send_replace(Some(Arc::new(loopback_identity())));
+    // Whoever comes now is served with the new one, so the change has been seen.
+    let mut other = knock(&connector(), address).await.unwrap();
+    assert!(ask(&mut other, "GET /healthz").await.ends_with("ok"));
+    let answer = ask(&mut stream, "GET /healthz").await;
+    assert!(answer.ends_with("ok") && answer.contains("connection: close"), "{answer}");
+    assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0);
+}
