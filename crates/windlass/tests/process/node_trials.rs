@@ -75,7 +75,10 @@ impl Home {
         let Ok(files) = fs::read_dir(self.pki()) else { return Vec::new() };
         let files = files.map(|file| file.unwrap().path());
         let pairs = files.filter(|file| file.extension().is_some_and(|end| end == "pem"));
-        pairs.filter_map(|file| Identity::from_pem(&fs::read(file).ok()?).ok()).map(key_of).collect()
+        pairs
+            .filter_map(|file| Identity::from_pem(&fs::read(file).ok()?).ok())
+            .map(key_of)
+            .collect()
     }
 
     /// Lets it join with a token, by way of another address if one is given.

@@ -35,7 +35,8 @@ async fn a_node_survives_any_number_of_kills() {
         let agent = home.start();
         home.until("no certificate in the end", |status| {
             let client = &status.certificates[0];
-            let good = |held: &windlass_node::status::Held| held.not_after > OffsetDateTime::now_utc();
+            let good =
+                |held: &windlass_node::status::Held| held.not_after > OffsetDateTime::now_utc();
             let idle = matches!(client.activity.state.as_str(), "Holding" | "Pausing");
             status.process == agent.child.id() && client.held.as_ref().is_some_and(good) && idle
         });
