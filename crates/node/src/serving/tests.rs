@@ -118,3 +118,18 @@ async fn nobody_who_knocks_all_the_time_notices_a_change() {
         caller.await.unwrap();
     }
 }
+
+#[tokio::test]
+async fn who_has_just_come_is_answered_before_the_end() {
+    let identity = Arc::new(loopback_identity());
+    let (sender, current) = watch::channel(Some(identity));
+    let address = start(Door::Tls(current)).await;
+    let mut stream = knock(&connector(), address).await.unwrap();
+    sender.send_replace(Some(Arc::new(loopback_identity())));
+    // Whoever comes now is served with the new one, so the change has been seen.
+    let mut other = knock(&connector(), address).await.unwrap();
+    assert!(ask(&mut other, "GET /healthz").await.ends_with("ok"));
+    let answer = ask(&mut stream, "GET /healthz").await;
+    assert!(answer.ends_with("ok") && answer.contains("connection: close"), "{answer}");
+    assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0);
+}

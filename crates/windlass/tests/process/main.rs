@@ -27,6 +27,7 @@ mod kubectl;
 mod leaders;
 mod lifecycle;
 mod node;
+mod node_trials;
 mod overload;
 mod pod_certificates;
 mod python;

@@ -1,0 +1,229 @@
+//! Servers and networks that fail while a node gets its certificate, waits for it and renews it.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use hyper::Method;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use windlass_node::status::{Certificate, Status};
+use windlass_node::{Options, RunError};
+
+use super::proxy::{Mode, Proxy};
+use super::{Home, are_distinct, parsed, requests, soon, token};
+use crate::controllers::{Controllers, REQUESTS, signing_flags};
+use crate::kubectl::Kubectl;
+use crate::server::{PATIENCE, Place, Windlass};
+
+/// How a connection ends after it was of no use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum After {
+    /// It does not: it was slow.
+    Release,
+    /// By a reset.
+    Cut,
+}
+
+const WAYS: [(Mode, After); 5] = [
+    (Mode::Refuse, After::Release),
+    (Mode::Stall, After::Release),
+    (Mode::Stall, After::Cut),
+    (Mode::Deaf, After::Release),
+    (Mode::Deaf, After::Cut),
+];
+
+/// A node behind a network of its own.
+struct Trial {
+    mode: Mode,
+    after: After,
+    proxy: Proxy,
+    home: Home,
+    agent: JoinHandle<Result<(), RunError>>,
+    down: watch::Sender<bool>,
+}
+
+impl Trial {
+    /// It begins with a network that does not work.
+    async fn start(server: &Windlass, token: &str, (mode, after): (Mode, After)) -> Self {
+        let home = Home::new(server, &format!("{mode:?}-{after:?}").to_lowercase());
+        let proxy = Proxy::start(server.address).await;
+        home.invite(server, token, Some(proxy.address));
+        proxy.set(mode);
+        let options = Options { random: soon(), ..home.options() };
+        let (down, shutdown) = watch::channel(false);
+        let agent = tokio::spawn(windlass_node::run(options, shutdown));
+        Self { mode, after, proxy, home, agent, down }
+    }
+
+    /// From now on its network does not work.
+    fn fail(&self) {
+        self.proxy.set(self.mode);
+        if self.mode == Mode::Refuse {
+            self.proxy.cut();
+        }
+    }
+
+    /// Waits until it was felt, and lets it work again.
+    async fn recover(&self, phase: &str) {
+        let what = format!("{} at {phase}: nothing was felt", self.home.node);
+        eventually(&what, async || self.proxy.was_felt()).await;
+        if self.after == After::Cut {
+            self.proxy.cut();
+        }
+        self.proxy.set(Mode::Pass);
+    }
+
+    async fn until(&self, phase: &str, good: impl Fn(&Certificate) -> bool) {
+        let client = |status: &Status| good(&status.certificates[0]);
+        let what = || format!("{} at {phase}: {:#?}", self.home.node, self.home.status());
+        let started = Instant::now();
+        while !self.home.status().as_ref().is_some_and(client) {
+            assert!(started.elapsed() < PATIENCE, "{}", what());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    fn stored(&self) -> u64 {
+        self.home.status().map_or(0, |status| status.certificates[0].stored)
+    }
+}
+
+async fn eventually(what: &str, mut good: impl AsyncFnMut() -> bool) {
+    let started = Instant::now();
+    while !good().await {
+        assert!(started.elapsed() < PATIENCE, "{what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A server without controllers.
+fn serve(place: Place, address: Option<SocketAddr>) -> Windlass {
+    let address = address.map_or("127.0.0.1:0".to_owned(), |address| address.to_string());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    command.args(["server", "--listen", &address, "--data-dir"]).arg(place.data());
+    command.arg("--token-auth-file").arg(place.path().join("tokens.csv")).stdin(Stdio::null());
+    place.launch(command).unwrap_or_else(|place| panic!("not ready: {}", place.log()))
+}
+
+async fn approve(server: &Windlass, mut request: Value) {
+    let name = request["metadata"]["name"].as_str().unwrap().to_owned();
+    request["status"]["conditions"] =
+        json!([{"type": "Approved", "status": "True", "reason": "Test", "message": "good"}]);
+    let path = format!("{REQUESTS}/{name}/approval");
+    let (status, answer) = server.http().ask(Method::PUT, &path, request).await;
+    assert_eq!(status, 200, "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_gets_through_every_failure_of_the_network_and_the_server() {
+    let admin = Kubectl::on(serve(Place::new(), None));
+    let token = token(&admin);
+    let mut server = std::sync::Arc::into_inner(admin.server).unwrap();
+    let mut trials = Vec::new();
+    for way in WAYS {
+        trials.push(Trial::start(&server, &token, way).await);
+    }
+    join(&server, &trials).await;
+    let mut flags = signing_flags(&server).to_vec();
+    flags.extend(["--cluster-signing-duration=131s".into(), "--leader-elect=false".into()]);
+    let controllers = sign(&server, &trials, &flags).await;
+    renew(&server, &trials).await;
+
+    // The server is killed while they renew, and comes back.
+    let address = server.address;
+    let before = trials.iter().map(Trial::stored).collect::<Vec<_>>();
+    let place = server.kill();
+    for trial in &trials {
+        trial.until("death", |client| client.problem.is_some()).await;
+    }
+    server = serve(place, Some(address));
+    for (trial, before) in trials.iter().zip(before) {
+        trial.until("life after death", |client| client.stored > before + 1).await;
+    }
+    drop(controllers);
+    for trial in trials {
+        finish(&server, trial).await;
+    }
+}
+
+/// They ask for their first certificate, and wait for somebody who approves it.
+async fn join(server: &Windlass, trials: &[Trial]) {
+    for trial in trials {
+        let node = &trial.home.node;
+        if trial.mode == Mode::Deaf {
+            // The server has the request, and the node does not know.
+            let what = format!("{node} asks for nothing");
+            eventually(&what, async || requests(server, node).await.len() == 1).await;
+        }
+        trial.recover("boot").await;
+        trial.until("asking", |client| client.activity.state == "Waiting").await;
+        let made = requests(server, node).await;
+        assert_eq!(made.len(), 1, "{node} asked more than once: {made:#?}");
+        trial.fail();
+        approve(server, made[0].clone()).await;
+    }
+    for trial in trials {
+        trial.recover("approval").await;
+        trial.until("approval", |client| client.activity.text.contains("to be signed")).await;
+    }
+}
+
+/// They wait for somebody who signs it.
+async fn sign(server: &Windlass, trials: &[Trial], flags: &[String]) -> Controllers {
+    trials.iter().for_each(Trial::fail);
+    let controllers = Controllers::start(server, &server.kubeconfig(), "late", flags);
+    for trial in trials {
+        let node = &trial.home.node;
+        let what = format!("nobody signs for {node}");
+        eventually(&what, async || {
+            requests(server, node).await[0]["status"]["certificate"].is_string()
+        })
+        .await;
+        trial.recover("signature").await;
+        trial.until("signature", |client| client.stored > 0).await;
+    }
+    controllers
+}
+
+/// They renew it, again and again, which is due a second after the last.
+async fn renew(server: &Windlass, trials: &[Trial]) {
+    for trial in trials {
+        let (node, before) = (&trial.home.node, trial.stored());
+        trial.fail();
+        let pair = trial.home.pair();
+        if trial.mode == Mode::Deaf {
+            let what = format!("{node} does not renew");
+            let made = requests(server, node).await.len();
+            eventually(&what, async || requests(server, node).await.len() > made).await;
+        } else {
+            trial.until("renewal", |client| client.activity.state != "Holding").await;
+        }
+        assert!(pair.is_valid_at(OffsetDateTime::now_utc()));
+        trial.recover("renewal").await;
+        trial.until("renewal", |client| client.stored > before).await;
+    }
+}
+
+/// There is one good pair in the end, and every request became a certificate that was used.
+async fn finish(server: &Windlass, trial: Trial) {
+    let node = trial.home.node.clone();
+    trial.down.send_replace(true);
+    trial.agent.await.unwrap().unwrap();
+    let pair = trial.home.pair();
+    assert!(pair.is_valid_at(OffsetDateTime::now_utc()), "{node}");
+    let stored = trial.home.status().unwrap().certificates[0].stored;
+    let made = requests(server, &node).await;
+    are_distinct(&made);
+    // One may be under way.
+    let asked = made.len() as u64;
+    assert!((stored..=stored + 1).contains(&asked), "{node}: {asked} requests, {stored} stored");
+    let current = super::key_of(pair);
+    assert!(made.iter().any(|request| *parsed(request).public_key() == current), "{node}");
+    let connections = trial.proxy.made() as u64;
+    assert!(connections < 100 + 20 * asked, "{node}: {connections} connections, {asked} requests");
+    assert!(fs::read_dir(trial.home.pki()).unwrap().count() <= 5, "{node}");
+}

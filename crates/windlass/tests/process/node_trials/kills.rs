@@ -1,0 +1,59 @@
+//! Agents that are killed at any moment.
+
+use std::thread;
+use std::time::Duration;
+
+use rand::Rng as _;
+use time::OffsetDateTime;
+
+use super::{Home, are_distinct, parsed, requests, token, up};
+use crate::server::long;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_survives_any_number_of_kills() {
+    // By the time such a certificate is there, most of it is over: almost every start renews it.
+    let admin = up(&["--cluster-signing-duration=60s"]);
+    let server = &admin.server;
+    let token = token(&admin);
+    let (nodes, kills) = (4, if long() { 125 } else { 10 });
+    let mut renewed = 0;
+    for node in 0..nodes {
+        let home = Home::new(server, &format!("n{node}"));
+        home.invite(server, &token, None);
+        let mut seen = Vec::new();
+        for _ in 0..kills {
+            let mut agent = home.start();
+            // No wait for anything: whatever it does then, it is killed.
+            thread::sleep(Duration::from_millis(rand::rng().random_range(20..400)));
+            agent.child.kill().unwrap();
+            agent.child.wait().unwrap();
+            if home.current().exists() {
+                home.pair();
+            }
+            seen.extend(home.keys());
+        }
+        let agent = home.start();
+        home.until("no certificate in the end", |status| {
+            let client = &status.certificates[0];
+            let good =
+                |held: &windlass_node::status::Held| held.not_after > OffsetDateTime::now_utc();
+            let idle = matches!(client.activity.state.as_str(), "Holding" | "Pausing");
+            status.process == agent.child.id() && client.held.as_ref().is_some_and(good) && idle
+        });
+        drop(agent);
+        assert!(home.pair().is_valid_at(OffsetDateTime::now_utc()));
+        assert!(!home.pki().join("kubelet-client.key.tmp").exists(), "a key without a certificate");
+        seen.extend(home.keys());
+        let made = requests(server, &home.node).await;
+        are_distinct(&made);
+        assert!((1..=2 * kills + 2).contains(&made.len()), "{} requests", made.len());
+        for request in &made {
+            let key = parsed(request).public_key().clone();
+            assert!(seen.contains(&key), "{}: a key was lost", request["metadata"]["name"]);
+        }
+        let pairs = super::names(&home.pki()).into_iter().filter(|name| name.ends_with(".pem"));
+        assert!(pairs.count() <= 3, "{:?}", super::names(&home.pki()));
+        renewed += made.len() - 1;
+    }
+    assert!(renewed >= nodes, "only {renewed} were renewed between all those kills");
+}

@@ -1,0 +1,214 @@
+//! Dozens of rotations, and everybody who uses the certificates all the time.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use hyper::Method;
+use k8s_openapi::api::core::v1::Node;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use windlass_node::Options;
+use windlass_node::identity::Identity;
+use windlass_node::present::Current;
+
+use super::proxy::Proxy;
+use super::{Home, are_distinct, soon, token, up};
+use crate::controllers::REQUESTS;
+use crate::http::{Broken, Http};
+use crate::server::{PATIENCE, long};
+
+/// What went on around the rotations.
+#[derive(Default)]
+struct Seen {
+    handshakes: AtomicUsize,
+    ended: AtomicUsize,
+    requests: AtomicUsize,
+    newcomers: AtomicUsize,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_notices_dozens_of_rotations() {
+    // Seven tenths of it are over when it is a second or two old.
+    let admin = up(&["--approve-kubelet-serving", "--cluster-signing-duration=131s"]);
+    let proxy = Proxy::start(admin.server.address).await;
+    let home = Arc::new(Home::new(&admin.server, "n1"));
+    home.invite(&admin.server, &token(&admin), Some(proxy.address));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let options = Options {
+        addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+        rotate_server_certificates: true,
+        serving: Some(listener),
+        random: soon(),
+        ..home.options()
+    };
+    let (down, shutdown) = watch::channel(false);
+    let agent = tokio::spawn(windlass_node::run(options, shutdown));
+    let stored = |home: &Home| home.status().map(|s| s.certificates).unwrap_or_default();
+    let both = |least: u64| {
+        let enough = move |home: &Home| {
+            let stored = stored(home);
+            stored.len() == 2 && stored.iter().all(|one| one.stored >= least)
+        };
+        reached(home.clone(), enough, least)
+    };
+    both(1).await;
+
+    let (users, seen) = (&mut JoinSet::new(), Arc::new(Seen::default()));
+    let node = Http::new(address, &admin.server.place().data().join("pki/ca.crt"), "");
+    let certificates = Arc::new(std::sync::Mutex::new(BTreeSet::new()));
+    users.spawn(connect_again_and_again(node.clone(), seen.clone(), certificates.clone()));
+    users.spawn(hold_connections(node, seen.clone()));
+    let (identities, current) = watch::channel(Some(Arc::new(home.pair())));
+    users.spawn(follow(home.current(), identities));
+    users.spawn(ask_again_and_again(home.kubeconfig(), current, seen.clone()));
+    users.spawn(come_again_and_again(home.kubeconfig(), seen.clone()));
+    let rotations = if long() { 600 } else { 20 };
+    tokio::select! {
+        () = both(rotations) => {}
+        Some(failed) = users.join_next() => panic!("{:?}", failed.unwrap()),
+    }
+    let open = proxy.open();
+    users.shutdown().await;
+    let serving = certificates.lock().unwrap().len();
+    assert!(serving as u64 >= rotations - 2, "{serving} serving certificates were seen");
+    assert!(seen.handshakes.load(Relaxed) > 100, "{} handshakes", seen.handshakes.load(Relaxed));
+    assert!(seen.requests.load(Relaxed) > 100, "{} requests", seen.requests.load(Relaxed));
+    assert!(seen.newcomers.load(Relaxed) > 20, "{} newcomers", seen.newcomers.load(Relaxed));
+    let ended = seen.ended.load(Relaxed);
+    assert!(ended as u64 >= rotations / 4, "only {ended} idle connections ended");
+    // Those of the last seconds, and what the users have.
+    assert!(proxy.made() as u64 > rotations && open < 40, "{open} of {} are open", proxy.made());
+
+    down.send_replace(true);
+    agent.await.unwrap().unwrap();
+    let (_, list) = admin.server.http().ask(Method::GET, REQUESTS, Value::Null).await;
+    let list = list["items"].as_array().unwrap();
+    are_distinct(list);
+    let asked = stored(&home).iter().map(|one| one.stored).sum::<u64>();
+    assert!((asked..=asked + 2).contains(&(list.len() as u64)), "{} for {asked}", list.len());
+}
+
+/// Waits as long as it goes on.
+async fn reached(home: Arc<Home>, enough: impl Fn(&Home) -> bool, least: u64) {
+    let started = Instant::now();
+    while !enough(&home) {
+        let patience = PATIENCE + Duration::from_secs(2 * least);
+        assert!(started.elapsed() < patience, "{:#?}", home.status());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A new connection each time. Ends when one fails.
+async fn connect_again_and_again(
+    node: Http,
+    seen: Arc<Seen>,
+    certificates: Arc<std::sync::Mutex<BTreeSet<Vec<u8>>>>,
+) -> Broken {
+    loop {
+        let connected = async {
+            let mut stream = node.tls().await?;
+            let shown = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
+            certificates.lock().unwrap().insert(shown);
+            let ask = b"GET /healthz HTTP/1.1\r\nhost: n\r\nconnection: close\r\n\r\n";
+            stream.write_all(ask).await?;
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).await?;
+            if answer.starts_with(b"HTTP/1.1 200") {
+                return Ok::<_, Broken>(());
+            }
+            Err(format!("an answer: {:?}", String::from_utf8_lossy(&answer)).into())
+        };
+        if let Err(error) = connected.await {
+            return format!("a connection to the node: {error}").into();
+        }
+        seen.handshakes.fetch_add(1, Relaxed);
+    }
+}
+
+/// Holds on to connections that have answered, until the node ends them. Ends when one lasts.
+async fn hold_connections(node: Http, seen: Arc<Seen>) -> Broken {
+    loop {
+        let held = async {
+            let mut stream = node.tls().await?;
+            stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: n\r\n\r\n").await?;
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).await?;
+            let good = answer.starts_with(b"HTTP/1.1 200");
+            if good { Ok::<_, Broken>(()) } else { Err("no answer".into()) }
+        };
+        match tokio::time::timeout(Duration::from_secs(9), held).await {
+            Ok(Ok(())) => seen.ended.fetch_add(1, Relaxed),
+            Ok(Err(error)) => return format!("a connection that is held: {error}").into(),
+            Err(_) => return "a connection outlives its certificate".into(),
+        };
+    }
+}
+
+/// Reads the certificate all the time. Ends when it is not there.
+async fn follow(current: PathBuf, identities: watch::Sender<Option<Arc<Identity>>>) -> Broken {
+    loop {
+        let read = fs::read(&current).map_err(Broken::from);
+        match read.and_then(|text| Ok(Identity::from_pem(&text)?)) {
+            Ok(found) => identities.send_if_modified(|before| {
+                let same = |before: &Arc<Identity>| before.leaf().der() == found.leaf().der();
+                let changed = !before.as_ref().is_some_and(same);
+                if changed {
+                    *before = Some(Arc::new(found));
+                }
+                changed
+            }),
+            Err(error) => return format!("no current certificate: {error}").into(),
+        };
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn config(kubeconfig: PathBuf) -> Result<Config, Broken> {
+    let read = Kubeconfig::read_from(kubeconfig)?;
+    Ok(Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?)
+}
+
+/// Asks the server on the client that changes with the certificate. Ends when that fails.
+async fn ask_again_and_again(kubeconfig: PathBuf, current: Current, seen: Arc<Seen>) -> Broken {
+    let config = match config(kubeconfig).await {
+        Ok(config) => config,
+        Err(error) => return error,
+    };
+    let nodes: Api<Node> = match windlass_node::client::connect(&config, current) {
+        Ok(client) => Api::all(client),
+        Err(error) => return error.into(),
+    };
+    loop {
+        if let Err(error) = nodes.get("n1").await {
+            return format!("a request of the node's client: {error:?}").into();
+        }
+        seen.requests.fetch_add(1, Relaxed);
+    }
+}
+
+/// Reads the kubeconfig and the certificate and asks the server. Ends when that fails.
+async fn come_again_and_again(kubeconfig: PathBuf, seen: Arc<Seen>) -> Broken {
+    loop {
+        let asked = async {
+            let nodes: Api<Node> = Api::all(Client::try_from(config(kubeconfig.clone()).await?)?);
+            nodes.get("n1").await?;
+            Ok::<_, Broken>(())
+        };
+        if let Err(error) = asked.await {
+            return format!("a request with the kubeconfig: {error:?}").into();
+        }
+        seen.newcomers.fetch_add(1, Relaxed);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
