@@ -1,5 +1,7 @@
 //! The agent: joins everything and runs it until it is told to end.
 
+mod reporter;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,9 +24,11 @@ use crate::metrics::{self, Ages};
 use crate::register::object::{Host, system};
 use crate::register::{Registrar, Registration};
 use crate::serving::{self, Door, Pages};
-use crate::status::{Certificate, Server, Status};
+use crate::status::Certificate;
 use crate::store::{Lock, LockError, Store};
 use crate::template::{Purpose, Template};
+
+use reporter::Reporter;
 
 /// How long a node may take to get a certificate when it starts, before somebody should know.
 pub const PATIENCE: Duration = Duration::from_secs(5 * 60);
@@ -102,6 +106,9 @@ pub enum RunError {
         /// What stands in the way.
         why: String,
     },
+    /// A part of it ended that should not have. The log says more.
+    #[error("a part of the agent broke down")]
+    Broken,
     /// The server's address is none.
     #[error("cannot use the server of the kubeconfig: {0}")]
     Server(String),
@@ -189,7 +196,13 @@ impl Agent {
             self.count_ages(&serving);
             self.keep(serving, shutdown);
         }
-        std::future::pending().await
+        // Some end when they have done what they had to do.
+        while let Some(ended) = self.tasks.join_next().await {
+            if ended.is_err() {
+                return Err(RunError::Broken);
+            }
+        }
+        Ok(())
     }
 
     /// Keeps a certificate good.
@@ -357,64 +370,6 @@ fn readiness(
         _ if registration.kubelet => Ok(()),
         Some(beat) if now - beat <= STALE => Ok(()),
         Some(_) | None => Err(format!("no heartbeat: {}", problem())),
-    }
-}
-
-/// Writes the status whenever it changes.
-struct Reporter {
-    node: String,
-    cert_dir: PathBuf,
-    root_dir: PathBuf,
-    files: Files,
-    clock: Clock,
-    reports: Vec<watch::Receiver<Report>>,
-    registration: watch::Receiver<Registration>,
-}
-
-impl Reporter {
-    async fn run(mut self) {
-        let mut before = None;
-        loop {
-            let status = self.status();
-            // Heartbeats alone are nothing new.
-            let said = (status.certificates.clone(), status.server.clone());
-            if before.as_ref() != Some(&said) {
-                let (directory, files) = (self.root_dir.clone(), self.files.clone());
-                let write = move || status.write(&directory, &files);
-                match tokio::task::spawn_blocking(write).await {
-                    Ok(Ok(())) => before = Some(said),
-                    Ok(Err(error)) => tracing::debug!(%error, "cannot write the status"),
-                    Err(_) => {}
-                }
-            }
-            self.changed().await;
-        }
-    }
-
-    fn status(&mut self) -> Status {
-        let reports = self.reports.iter_mut();
-        let certificates = reports.map(|one| Certificate::of(&one.borrow_and_update())).collect();
-        Status {
-            node: self.node.clone(),
-            written: (self.clock)().wall,
-            process: std::process::id(),
-            certificate_directory: self.cert_dir.clone(),
-            certificates,
-            server: Server::of(&self.registration.borrow_and_update()),
-        }
-    }
-
-    async fn changed(&mut self) {
-        let reports = self.reports.iter_mut().map(|report| Box::pin(report.changed()));
-        let reports = futures::future::select_all(reports);
-        tokio::select! {
-            _ = reports => {}
-            changed = self.registration.changed() => {
-                if changed.is_err() {
-                    std::future::pending::<()>().await;
-                }
-            }
-        }
     }
 }
 

@@ -1,17 +1,19 @@
 //! The node's own server: health and metrics, over TLS for others or plainly for this machine.
 //!
 //! The certificate is asked for at each handshake, so a new one needs no restart. Connections with
-//! an old one end after the answer that is under way.
+//! an old one end with their next answer, or after a while in which nobody asks.
 
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -19,7 +21,7 @@ use rustls::ServerConfig;
 use rustls::server::NoServerSessionStorage;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
@@ -31,6 +33,9 @@ const CONNECTIONS: usize = 64;
 const LIFETIME: Duration = Duration::from_secs(60);
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// How long somebody who has just come may take to ask, after which an old connection is closed.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// What there is to read, by its path.
 pub type Pages = Arc<dyn Fn(&str) -> Option<(StatusCode, String)> + Send + Sync>;
@@ -102,21 +107,18 @@ async fn secret_talk(stream: TcpStream, acceptor: TlsAcceptor, mut current: Curr
     talk(stream, pages, changed).await;
 }
 
-/// Answers on a connection, until `enough` and the answer that is under way then.
+/// Answers on a connection; after `enough` only once more.
 async fn talk<S>(stream: S, pages: Pages, enough: impl Future<Output = ()>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    // Who has just come has a question on its way: nothing ends before that.
-    let begun = Notify::new();
-    let enough = async {
-        enough.await;
-        begun.notified().await;
-    };
+    let last = AtomicBool::new(false);
     let service = service_fn(|request| {
-        begun.notify_one();
-        let pages = pages.clone();
-        async move { Ok::<_, Infallible>(answer(&request, &pages)) }
+        let mut response = answer(&request, &pages);
+        if last.load(Relaxed) {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        std::future::ready(Ok::<_, Infallible>(response))
     });
     let mut server = http1::Builder::new();
     let server = server.timer(TokioTimer::new()).header_read_timeout(LIFETIME / 6);
@@ -124,14 +126,17 @@ where
     let whole = async {
         tokio::select! {
             _ = talk.as_mut() => return,
-            () = enough => talk.as_mut().graceful_shutdown(),
+            () = enough => last.store(true, Relaxed),
         }
-        let _ = talk.await;
+        if tokio::time::timeout(GRACE, talk.as_mut()).await.is_err() {
+            talk.as_mut().graceful_shutdown();
+            let _ = talk.await;
+        }
     };
     let _ = tokio::time::timeout(LIFETIME, whole).await;
 }
 
-fn answer<B>(request: &Request<B>, pages: &Pages) -> Response<Full<Bytes>> {
+fn answer(request: &Request<Incoming>, pages: &Pages) -> Response<Full<Bytes>> {
     let page = match *request.method() {
         Method::GET | Method::HEAD => pages(request.uri().path()),
         _ => None,

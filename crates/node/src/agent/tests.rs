@@ -3,6 +3,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::manager::{Cause, Doing, Trouble};
 use crate::request::Stage;
+use crate::status::Status;
 use crate::testing::{START, client_identity, report};
 
 fn place() -> (TempDir, Options) {

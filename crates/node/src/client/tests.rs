@@ -171,3 +171,30 @@ async fn what_does_not_end_is_cut_off() {
     tokio::time::resume();
     server.has_ended(0).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_who_asks_all_the_time_notices_a_change() {
+    let server = Server::start().await;
+    let (sender, current) = watch::channel(Some(identity().0));
+    let client = server.client(current);
+    let (done, stop) = watch::channel(false);
+    let askers = [(); 4].map(|()| {
+        let (client, stop) = (client.clone(), stop.clone());
+        tokio::spawn(async move {
+            while !*stop.borrow() {
+                get(&client, "/").await.unwrap();
+            }
+        })
+    });
+    for _ in 0..50 {
+        let (identity, der) = identity();
+        sender.send_replace(Some(identity));
+        while server.seen.lock().unwrap().last().is_none_or(|(_, shown)| *shown != der) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    done.send_replace(true);
+    for asker in askers {
+        asker.await.unwrap();
+    }
+}

@@ -74,6 +74,8 @@ async fn a_new_certificate_needs_no_restart_and_ends_old_connections() {
         let identity = Arc::new(loopback_identity());
         sender.send_replace(Some(identity.clone()));
         if let Some(mut before) = before.take() {
+            let answer = ask(&mut before, "GET /healthz").await;
+            assert!(answer.contains("connection: close") && answer.ends_with("ok"), "{answer}");
             // An end, and not an error.
             assert_eq!(before.read(&mut [0; 1]).await.unwrap(), 0);
         }
@@ -81,6 +83,39 @@ async fn a_new_certificate_needs_no_restart_and_ends_old_connections() {
         assert_eq!(leaf(&stream), identity.leaf().der());
         assert!(ask(&mut stream, "GET /healthz").await.ends_with("ok"));
         before = Some(stream);
+    }
+    // One on which nobody asks ends as well.
+    let other = Arc::new(loopback_identity());
+    tokio::time::pause();
+    let since = tokio::time::Instant::now();
+    sender.send_replace(Some(other));
+    assert_eq!(before.unwrap().read(&mut [0; 1]).await.unwrap(), 0);
+    assert!((GRACE..GRACE * 3 / 2).contains(&since.elapsed()), "{:?}", since.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_who_knocks_all_the_time_notices_a_change() {
+    let (sender, current) = watch::channel(Some(Arc::new(loopback_identity())));
+    let address = start(Door::Tls(current)).await;
+    let (done, stop) = watch::channel(false);
+    let callers = [(); 4].map(|()| {
+        let (connector, stop) = (connector(), stop.clone());
+        tokio::spawn(async move {
+            while !*stop.borrow() {
+                let mut stream = knock(&connector, address).await.unwrap();
+                assert!(ask(&mut stream, "GET /healthz").await.ends_with("ok"));
+            }
+        })
+    });
+    for _ in 0..50 {
+        let identity = Arc::new(loopback_identity());
+        sender.send_replace(Some(identity.clone()));
+        let stream = knock(&connector(), address).await.unwrap();
+        assert_eq!(leaf(&stream), identity.leaf().der());
+    }
+    done.send_replace(true);
+    for caller in callers {
+        caller.await.unwrap();
     }
 }
 

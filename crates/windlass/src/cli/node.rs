@@ -71,7 +71,7 @@ pub struct NodeRunArgs {
     /// controllers run with --approve-kubelet-serving.
     #[arg(long)]
     pub rotate_server_certificates: bool,
-    /// Address and port to serve /healthz and /metrics on with the serving certificate.
+    /// Address and port to serve /healthz, /readyz and /metrics on with the serving certificate.
     #[arg(long, value_name = "ADDRESS:PORT", requires = "rotate_server_certificates")]
     pub listen: Option<SocketAddr>,
     /// Loopback address and port to serve /healthz, /readyz and /metrics on, without TLS.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use hyper::Method;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 use time::OffsetDateTime;
 use windlass_pki::{
     AltNames, Authority, Issuance, IssuedSubject, PrivateKey, Serial, SubjectKey, SystemRandom,
@@ -279,6 +279,8 @@ fn a_wrong_token_is_told_of_and_a_right_one_is_found() {
     let said = status(&admin, &[]);
     assert_eq!(said.status.code(), Some(1));
     assert!(!node.said().contains(made["token"].as_str().unwrap()), "a secret is in the log");
+    node.stop();
+    let node = Node::follow(&admin, made["command"].as_str().unwrap(), "");
 
     // A good one in the same place, and it goes on by itself.
     let better: Value =
@@ -289,22 +291,22 @@ fn a_wrong_token_is_told_of_and_a_right_one_is_found() {
     node.stop();
 }
 
-/// A client certificate of which almost everything is over.
-fn old_certificate(data: &Path) -> String {
+/// A client certificate of which almost everything is over, or everything if none is `left`.
+fn old_certificate(data: &Path, left: time::Duration) -> String {
     let read = |name: &str| fs::read(data.join("pki").join(name)).unwrap();
     let authority = Authority::from_pem(&read("client-ca.crt"), &read("client-ca.key")).unwrap();
     let key = PrivateKey::generate().unwrap();
     let public_key = SubjectKey::from_der(key.public_key().as_der()).unwrap();
     let now = OffsetDateTime::now_utc();
-    let (from, until) = (now - time::Duration::minutes(4), now + time::Duration::minutes(2));
+    // Later than nine tenths of it.
+    let validity = Validity::new(now - time::Duration::hours(2), now + left).unwrap();
     let issued = issue_certificate(
         &authority,
         &Issuance {
             subject: IssuedSubject::new("system:node:n1", &["system:nodes"]),
             alt_names: AltNames::default(),
             usages: Usages::from_names(&["digital signature", "client auth"]).unwrap(),
-            // Later than nine tenths of it.
-            validity: Validity::new(from - time::Duration::hours(1), until).unwrap(),
+            validity,
             public_key: &public_key,
             serial: Serial::random(&SystemRandom::new()).unwrap(),
         },
@@ -321,7 +323,7 @@ fn an_old_certificate_is_replaced_by_itself() {
     for name in fs::read_dir(&pki).unwrap() {
         fs::remove_file(name.unwrap().path()).unwrap();
     }
-    let old = old_certificate(&admin.server.place().data());
+    let old = old_certificate(&admin.server.place().data(), time::Duration::minutes(2));
     let current = pki.join("kubelet-client-current.pem");
     fs::write(&current, &old).unwrap();
     let node = Node::again(&admin, "");
@@ -344,7 +346,8 @@ fn a_denial_is_told_of_everywhere() {
     let pki = admin.server.place().path().join(CERT_DIR);
     let current = pki.join("kubelet-client-current.pem");
     fs::remove_file(&current).unwrap();
-    fs::write(&current, old_certificate(&admin.server.place().data())).unwrap();
+    let old = old_certificate(&admin.server.place().data(), time::Duration::minutes(2));
+    fs::write(&current, old).unwrap();
     // Nobody approves renewals any more.
     let binding = "windlass:node-autoapprove-certificate-rotation";
     admin.ok(&["delete", "clusterrolebinding", binding]);
@@ -369,6 +372,67 @@ fn a_denial_is_told_of_everywhere() {
     let trouble = "{certificate=\"kubelet-client\",reason=\"RequestDenied\"} 1";
     assert!(metrics.contains(trouble), "{metrics}");
     assert!(metrics.contains("kubelet_certificate_manager_client_expiration_renew_errors 1"));
+    node.stop();
+}
+
+#[test]
+fn after_a_long_absence_it_says_what_it_needs_and_takes_it() {
+    let admin = Kubectl::new();
+    Node::join(&admin, "").stop_when_ready(&admin);
+    let place = admin.server.place().path();
+    let (pki, bootstrap) = (place.join(CERT_DIR), place.join("windlass-node/bootstrap.kubeconfig"));
+    let current = pki.join("kubelet-client-current.pem");
+    for name in fs::read_dir(&pki).unwrap() {
+        fs::remove_file(name.unwrap().path()).unwrap();
+    }
+    let expired = old_certificate(&admin.server.place().data(), time::Duration::minutes(-1));
+    fs::write(&current, expired).unwrap();
+    let kept = fs::read(&bootstrap).unwrap();
+    fs::remove_file(&bootstrap).unwrap();
+
+    let flags = "--bootstrap-kubeconfig windlass-node/bootstrap.kubeconfig";
+    let node = Node::again(&admin, flags);
+    let status = says(&admin, "it finds nothing wrong", |status| {
+        status["certificates"][0]["problem"]["reason"] == "NoCredential"
+    });
+    let advice = status["certificates"][0]["problem"]["message"].as_str().unwrap();
+    for part in ["expired at ", "is not there", "windlass token create", "bootstrap.kubeconfig"] {
+        assert!(advice.contains(part), "{part}: {advice}");
+    }
+    fs::write(&bootstrap, kept).unwrap();
+    says(&admin, "it does not come back", |status| status["certificates"][0]["stored"] == 1);
+    is_ready(&admin);
+    node.stop();
+}
+
+#[test]
+fn a_kubelets_node_is_left_to_it() {
+    let admin = Kubectl::new();
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}});
+    admin.ok_with(&node.to_string(), &["create", "-f", "-"]);
+    let info = ["machineID", "systemUUID", "bootID", "kernelVersion", "osImage"];
+    let others = ["containerRuntimeVersion", "kubeProxyVersion", "operatingSystem", "architecture"];
+    let mut info = info.iter().chain(&others).map(|&key| (key.to_owned(), json!("")));
+    let mut info = info.by_ref().collect::<serde_json::Map<_, _>>();
+    info.insert("kubeletVersion".into(), json!("v1.36.4"));
+    let address = json!([{"type": "InternalIP", "address": "192.0.2.99"}]);
+    let status = json!({"status": {"nodeInfo": info, "addresses": address}}).to_string();
+    let patch = ["patch", "node", "n1", "--subresource=status", "--type=merge", "-p", &status];
+    admin.ok(&patch);
+    let before = admin.json(&["get", "node", "n1"])["metadata"]["resourceVersion"].clone();
+
+    let node = Node::join(&admin, "--rotate-server-certificates --node-ip 192.0.2.7");
+    says(&admin, "it does not see the kubelet", |status| status["server"]["kubelet"] == true);
+    // Its names are those that the kubelet gave it.
+    let waits = says(&admin, "it does not ask", |status| {
+        status["certificates"][1]["activity"]["state"] == "Waiting"
+    });
+    let request = waits["certificates"][1]["activity"]["request"].as_str().unwrap();
+    let shown = ok(&admin, &["csr", "show", request]);
+    assert!(shown.contains("192.0.2.99") && !shown.contains("192.0.2.7\n"), "{shown}");
+    let after = admin.json(&["get", "node", "n1"])["metadata"]["resourceVersion"].clone();
+    assert_eq!(before, after, "the kubelet's node was changed");
+    assert_eq!(heartbeat(&admin), None);
     node.stop();
 }
 

@@ -58,11 +58,12 @@ fn text(view: &View, format: Option<Format>, now: OffsetDateTime) -> String {
 }
 
 fn agent(view: &View, now: OffsetDateTime) -> String {
-    let (process, written) = (view.status.process, ago(view.status.written, now));
+    let process = view.status.process;
+    let since = human_duration((now - view.status.written).whole_seconds().max(0));
     match view.running {
-        Some(true) => format!("running (process {process}), as of {written}"),
-        Some(false) => format!("not running; this is what it said {written}"),
-        None => format!("process {process} said this {written}"),
+        Some(true) => format!("running (process {process}), nothing new for {since}"),
+        Some(false) => format!("not running; this is what it said {since} ago"),
+        None => format!("process {process} said this {since} ago"),
     }
 }
 
@@ -126,10 +127,6 @@ fn when(time: OffsetDateTime, now: OffsetDateTime) -> String {
         1.. => format!("at {} (in {})", moment(time), human_duration(left)),
         _ => "now".to_owned(),
     }
-}
-
-fn ago(time: OffsetDateTime, now: OffsetDateTime) -> String {
-    format!("{} ago", human_duration((now - time).whole_seconds().max(0)))
 }
 
 fn moment(time: OffsetDateTime) -> String {
@@ -202,7 +199,7 @@ mod tests {
         let mut view = View { running: Some(true), status };
         let wanted = "\
 Node:                n1
-Agent:               running (process 7), as of 5s ago
+Agent:               running (process 7), nothing new for 5s
 Client certificate:  system:node:n1 until 2026-06-02T08:00:00Z (20h left)
   Next one:          to be asked for at 2026-06-02T04:00:00Z (in 16h)
 Serving certificate: none
