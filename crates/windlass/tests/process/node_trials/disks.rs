@@ -122,4 +122,3 @@ async fn a_directory_that_is_gone_is_waited_for() {
     ends_well(&admin.server, &home, 1).await;
     until(&|| agent.log(), || home.kubeconfig().exists().then_some(()));
 }
-
