@@ -33,7 +33,7 @@ fn with_faults(home: &Home, calls: &str, fault: &str, files: &[&str]) -> Command
     let mut command = Command::new(strace);
     command.args(["-D", "-f", "-qq", "-o", "/dev/null"]);
     for file in files {
-        command.arg("-P").arg(home.pki().join(file));
+        command.arg("-P").arg(home.dir.join(file));
     }
     command.arg(format!("--trace={calls}")).arg(format!("--inject={calls}:{fault}"));
     command.arg(agent.get_program()).args(agent.get_args());
@@ -76,15 +76,19 @@ async fn recovers(admin: &Kubectl, home: &Home) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_that_is_full_is_told_of_and_waited_for() {
-    let key = &[".kubelet-client.key.tmp.new"][..];
-    for (calls, fault, reason, words) in [
-        ("write", "error=ENOSPC", "DiskFull", "No space left on device"),
-        ("fsync", "error=EDQUOT", "DiskFull", "uota exceeded"),
-        ("openat", "error=EROFS", "DiskFailed", "Read-only file system"),
+    let key = "pki/.kubelet-client.key.tmp.new";
+    // What the status is written to goes the same way.
+    let files = &[key, "state/.windlass-node-status.json.new"][..];
+    let key = &files[..1];
+    for (calls, fault, reason, words, files) in [
+        ("write", "error=ENOSPC", "DiskFull", "No space left on device", files),
+        ("fsync", "error=EDQUOT", "DiskFull", "uota exceeded", files),
+        ("openat", "error=EROFS", "DiskFailed", "Read-only file system", key),
     ] {
         let admin = up(&[]);
         let home = joined(&admin);
-        let agent = home.run(with_faults(&home, calls, fault, key));
+        fs::write(home.dir.join("state/windlass-node-status.json"), "").unwrap();
+        let agent = home.run(with_faults(&home, calls, fault, files));
         tells(&home, &agent, reason, words).await;
         repair(&agent);
         recovers(&admin, &home).await;
@@ -95,7 +99,7 @@ async fn a_disk_that_is_full_is_told_of_and_waited_for() {
 async fn a_certificate_that_cannot_be_stored_is_kept_until_it_can() {
     let admin = up(&[]);
     let home = joined(&admin);
-    let links = &[".kubelet-client-current.pem.new"][..];
+    let links = &["pki/.kubelet-client-current.pem.new"][..];
     let calls = "symlink,symlinkat";
     let agent = home.run(with_faults(&home, calls, "error=EROFS", links));
     tells(&home, &agent, "DiskFailed", "Read-only file system").await;
