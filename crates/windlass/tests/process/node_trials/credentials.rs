@@ -92,18 +92,15 @@ async fn what_is_broken_is_set_aside() {
     let admin = up(&[]);
     let token = token(&admin);
     // Nothing is left but what cannot be read: the target of the link, no link, the key of a request.
-    let current = |home: &Home| home.current();
-    let key = |home: &Home| home.pki().join("kubelet-client.key.tmp");
-    let ways: [(&str, &dyn Fn(&Home) -> std::path::PathBuf); 3] =
-        [("target", &current), ("file", &current), ("key", &key)];
+    let (current, key) = ("kubelet-client-current.pem", "kubelet-client.key.tmp");
     let mut nodes = Vec::new();
-    for (node, broken) in ways {
+    for (node, broken) in [("target", current), ("file", current), ("key", key)] {
         let home = home(&admin, node);
         if node == "target" {
             home.seed(&admin.server, -Duration::HOUR, Duration::HOUR);
         }
         fs::create_dir_all(home.pki()).unwrap();
-        fs::write(broken(&home), GARBAGE).unwrap();
+        fs::write(home.pki().join(broken), GARBAGE).unwrap();
         home.invite(&admin.server, &token, None);
         nodes.push((home.start(), home));
     }
