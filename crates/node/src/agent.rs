@@ -159,11 +159,12 @@ impl Agent {
         let (client, kubeconfig) = (store(Purpose::Client), &options.kubeconfig);
         let bootstrap = options.bootstrap_kubeconfig.as_deref();
         let boot = Boot::new(kubeconfig, bootstrap, client, options.files.clone());
-        begin(&boot, (options.clock)().wall);
+        let warnings = begin(&boot, (options.clock)().wall);
         let access = Access::new(boot.clone(), options.clock.clone());
         let clients = access.clients();
         let (_, template) = watch::channel(Some(Template::client(&options.node_name)));
         let client = Arc::new(Manager::new(setup(Purpose::Client, template, clients.clone())));
+        client.recall(warnings);
         access.follow(client.current());
         let templates = watch::Sender::new(None);
         let serving = options.rotate_server_certificates.then(|| {
@@ -315,9 +316,10 @@ impl Agent {
     }
 }
 
-/// Says with which credential the node begins.
-fn begin(boot: &Boot, now: OffsetDateTime) {
-    match boot.prepare(now) {
+/// Says with which credential the node begins. Returns what was not as it should be.
+fn begin(boot: &Boot, now: OffsetDateTime) -> Vec<String> {
+    let mut warnings = Vec::new();
+    match boot.prepare(now, &mut warnings) {
         Ok(Source::Managed) => {}
         Ok(Source::Kubeconfig) => tracing::info!("beginning with the kubeconfig's certificate"),
         Ok(Source::Bootstrap) => tracing::info!("there is no certificate yet; asking for one"),
@@ -325,6 +327,7 @@ fn begin(boot: &Boot, now: OffsetDateTime) {
         // The manager has no certificate then, and says what it does about it.
         Err(error) => tracing::warn!("cannot keep the kubeconfig's certificate: {error}"),
     }
+    warnings
 }
 
 /// Writes the kubeconfig for others who are this node. We do not need it: a disk that does not do it

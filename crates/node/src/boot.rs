@@ -66,10 +66,16 @@ impl Boot {
     }
 
     /// Finds what to begin with. A certificate in the kubeconfig is copied to where it is managed;
-    /// so this comes before the manager.
-    pub fn prepare(&self, now: OffsetDateTime) -> Result<Source, StoreError> {
-        let held = self.store.load(now).identity;
-        if held.is_some_and(|held| held.is_valid_at(now)) {
+    /// so this comes before the manager. What was set aside is told only once, so it is kept in
+    /// `warnings`.
+    pub fn prepare(
+        &self,
+        now: OffsetDateTime,
+        warnings: &mut Vec<String>,
+    ) -> Result<Source, StoreError> {
+        let loaded = self.store.load(now);
+        warnings.extend(loaded.warnings);
+        if loaded.identity.is_some_and(|held| held.is_valid_at(now)) {
             return Ok(Source::Managed);
         }
         if let Ok(User::Certificate(identity)) = self.user(&self.kubeconfig, now) {

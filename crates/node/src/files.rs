@@ -166,6 +166,16 @@ impl Files {
         self.sync_directory(directory_of(path))
     }
 
+    /// Writes over a file that is there, which may need no more room. Who is killed leaves half of
+    /// it, so this is for what can do without.
+    pub fn overwrite(&self, path: &Path, contents: &[u8]) -> Result<(), DiskError> {
+        self.perform(Operation::Write, path, || {
+            let mut file = OpenOptions::new().write(true).open(path)?;
+            file.write_all(contents)?;
+            file.set_len(u64::try_from(contents.len()).unwrap_or(u64::MAX))
+        })
+    }
+
     /// Puts a link in the place of whatever is there. There is no moment without one of the two.
     pub fn replace_link(&self, path: &Path, target: &Path) -> Result<(), DiskError> {
         let staged = staged(path);

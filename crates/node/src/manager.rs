@@ -89,6 +89,15 @@ impl Manager {
         }
     }
 
+    /// Reports what somebody saw who read the disk before. Only before it runs.
+    pub fn recall(&self, warnings: Vec<String>) {
+        let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(machine) = machine.as_mut() {
+            machine.recall(warnings);
+            self.report.send_replace(machine.report());
+        }
+    }
+
     /// The certificate to use, now and whenever there is another. It may have expired: whoever
     /// verifies it knows best what time it is.
     pub fn current(&self) -> watch::Receiver<Option<Arc<Identity>>> {

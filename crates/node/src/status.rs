@@ -134,7 +134,12 @@ impl Status {
     /// Writes it where it is looked for.
     pub fn write(&self, directory: &Path, files: &Files) -> Result<(), DiskError> {
         let text = serde_json::to_vec_pretty(self).unwrap_or_default();
-        files.replace(&directory.join(FILE), &text, READABLE)
+        let path = directory.join(FILE);
+        match files.replace(&path, &text, READABLE) {
+            // That it is full is what has to be told.
+            Err(error) if error.is_full() => files.overwrite(&path, &text),
+            written => written,
+        }
     }
 
     /// Reads what an agent has written, if one has.

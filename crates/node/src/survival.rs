@@ -94,7 +94,7 @@ impl World {
     async fn live(&self, files: Files) {
         let boot = self.boot(files.clone());
         // Whatever it says, the manager tries.
-        let _ = boot.prepare(self.node.now());
+        let _ = boot.prepare(self.node.now(), &mut Vec::new());
         let manager = Manager::new(self.node.setup(files));
         let (_down, shutdown) = watch::channel(false);
         let mut reports = manager.reports();
@@ -149,7 +149,11 @@ impl World {
         assert!(created.iter().filter(|created| *created == key).count() == 1, "{what}");
         let boot = self.boot(Files::default());
         assert!(!boot.write_kubeconfig(self.node.now()).unwrap(), "{what}: the kubeconfig is good");
-        assert_eq!(boot.prepare(self.node.now()).unwrap(), Source::Managed, "{what}");
+        assert_eq!(
+            boot.prepare(self.node.now(), &mut Vec::new()).unwrap(),
+            Source::Managed,
+            "{what}"
+        );
         let names = Files::default().names(&self.node.dir().join("pki")).unwrap();
         let rest = |name: &&String| files::is_staged(name) || name.ends_with(".tmp");
         assert_eq!(names.iter().find(rest), None, "{what}");

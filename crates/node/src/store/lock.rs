@@ -3,8 +3,13 @@
 use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::files::{DiskError, Files, Operation};
+
+/// How often to try, and how soon again.
+const ATTEMPTS: u32 = 10;
+const MOMENT: Duration = Duration::from_millis(10);
 
 /// Keeps others of our kind out of a directory, until it is dropped or the process ends.
 #[derive(Debug)]
@@ -30,7 +35,7 @@ impl Lock {
         let failed =
             |source| DiskError { operation: Operation::Read, path: directory.to_owned(), source };
         let file = File::open(directory).map_err(failed)?;
-        match file.try_lock() {
+        match patiently(&file) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(LockError::Taken(directory.to_owned())),
             // Not every file system has locks, and one at a time is the usual case.
@@ -39,4 +44,15 @@ impl Lock {
         }
         Ok(Self { _directory: file })
     }
+}
+
+/// Who only looks whether it is taken takes it for a moment.
+fn patiently(file: &File) -> Result<(), TryLockError> {
+    for _ in 0..ATTEMPTS {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(MOMENT),
+            taken => return taken,
+        }
+    }
+    file.try_lock()
 }

@@ -154,7 +154,8 @@ impl Home {
 
     /// What the agent says of itself.
     fn status(&self) -> Option<Status> {
-        Status::read(&self.dir.join("state")).unwrap()
+        // On a full disk half of it may be there.
+        Status::read(&self.dir.join("state")).ok().flatten()
     }
 
     /// What `windlass node status` prints.

@@ -1,6 +1,9 @@
 //! `windlass node status`: what the agent of this machine says of itself.
 
+use std::path::Path;
+
 use anyhow::{Context as _, Result, anyhow, bail};
+use rustix::fs::{StatVfsMountFlags, statvfs};
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -14,10 +17,21 @@ use crate::commands::print;
 pub fn show(arguments: &NodeStatusArgs) -> Result<()> {
     let directory = arguments.root_dir.as_ref().unwrap_or(&arguments.cert_dir);
     let status = Status::read(directory).map_err(anyhow::Error::msg)?;
+    let (running, doubt) = (is_running(&arguments.cert_dir), doubt(directory));
     let status = status.with_context(|| {
-        format!("no node agent has written its status to {}", directory.display())
+        let shown = directory.display();
+        match (running, doubt) {
+            (Some(true), Some(doubt)) => format!("an agent is running, but {shown} {doubt}"),
+            (Some(true), None) => {
+                format!("an agent is running, with another --root-dir than {shown}")
+            }
+            _ => format!("no node agent has written its status to {shown}"),
+        }
     })?;
-    let view = View { running: is_running(&arguments.cert_dir), status };
+    if let Some(doubt) = doubt.filter(|_| running == Some(true)) {
+        eprintln!("warning: {} {doubt}; this may be old", directory.display());
+    }
+    let view = View { running, status };
     let now = OffsetDateTime::now_utc();
     print::show(&view, arguments.output.format, |format| text(&view, format, now))?;
     let client = view.status.certificates.iter().find(|one| one.purpose == "client");
@@ -28,6 +42,21 @@ pub fn show(arguments: &NodeStatusArgs) -> Result<()> {
         bail!("the client certificate of the node {} has expired", view.status.node);
     }
     Ok(())
+}
+
+/// What keeps an agent from writing to a directory, if something does.
+fn doubt(directory: &Path) -> Option<&'static str> {
+    let disk = statvfs(directory).ok()?;
+    let readonly = disk.f_flag.contains(StatVfsMountFlags::RDONLY);
+    unwritable(readonly, disk.f_blocks, disk.f_bavail)
+}
+
+fn unwritable(readonly: bool, blocks: u64, free: u64) -> Option<&'static str> {
+    match (readonly, blocks, free) {
+        (true, _, _) => Some("is on a disk that cannot be written"),
+        (false, 1.., 0) => Some("is on a disk that is full"),
+        (false, _, _) => None,
+    }
 }
 
 #[derive(Serialize)]
@@ -143,6 +172,20 @@ mod tests {
     use super::*;
 
     const NOW: OffsetDateTime = datetime!(2026-06-01 12:00 UTC);
+
+    #[test]
+    fn a_disk_may_be_full_or_read_only() {
+        for (disk, expected) in [
+            ((false, 100, 1), None),
+            ((false, 0, 0), None),
+            ((false, 100, 0), Some("is on a disk that is full")),
+            ((true, 100, 50), Some("is on a disk that cannot be written")),
+            ((true, 100, 0), Some("is on a disk that cannot be written")),
+        ] {
+            assert_eq!(unwritable(disk.0, disk.1, disk.2), expected, "{disk:?}");
+        }
+        assert_eq!(doubt(Path::new("/no/such/directory")), None);
+    }
 
     fn certificate(purpose: &str, held: Option<Held>) -> Certificate {
         Certificate {

@@ -227,3 +227,35 @@ async fn finish(server: &Windlass, trial: Trial) {
     assert!(connections < 100 + 20 * asked, "{node}: {connections} connections, {asked} requests");
     assert!(fs::read_dir(trial.home.pki()).unwrap().count() <= 5, "{node}");
 }
+
+/// A network that loses a connection without a word: nothing on it ever ends. What is waited for is
+/// looked at anew on another connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_was_lost_in_silence_is_not_waited_for() {
+    let server = super::up(&[]);
+    let token = token(&server);
+    let binding = "windlass:node-autoapprove-bootstrap";
+    server.ok(&["delete", "clusterrolebinding", binding]);
+    let server = &server.server;
+    let home = Home::new(server, "n1");
+    let proxy = Proxy::start(server.address).await;
+    home.invite(server, &token, Some(proxy.address));
+    let mut options = home.options();
+    options.pace.patience = Duration::from_secs(2);
+    let (down, shutdown) = watch::channel(false);
+    let agent = tokio::spawn(windlass_node::run(options, shutdown));
+    eventually("it does not wait", async || {
+        home.status().is_some_and(|status| status.certificates[0].activity.state == "Waiting")
+    })
+    .await;
+    proxy.lose();
+    let made = requests(server, "n1").await;
+    approve(server, made[0].clone()).await;
+    eventually("it waits for ever", async || {
+        home.status().is_some_and(|status| status.certificates[0].stored == 1)
+    })
+    .await;
+    down.send_replace(true);
+    agent.await.unwrap().unwrap();
+    super::ends_well(server, &home, 1).await;
+}

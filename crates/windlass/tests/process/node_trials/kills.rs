@@ -1,7 +1,7 @@
 //! Agents that are killed at any moment.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rand::Rng as _;
 use time::OffsetDateTime;
@@ -16,6 +16,13 @@ async fn a_node_survives_any_number_of_kills() {
     let server = &admin.server;
     let token = token(&admin);
     let (nodes, kills) = (4, if long() { 125 } else { 10 });
+    // A life lasts about as long as it takes to join on this machine.
+    let (first, started) = (Home::new(server, "first"), Instant::now());
+    first.invite(server, &token, None);
+    let agent = first.start();
+    first.until("it does not join", |status| status.certificates[0].stored > 0);
+    let longest = started.elapsed() * 3 / 2;
+    drop(agent);
     let mut renewed = 0;
     for node in 0..nodes {
         let home = Home::new(server, &format!("n{node}"));
@@ -24,7 +31,7 @@ async fn a_node_survives_any_number_of_kills() {
         for _ in 0..kills {
             let mut agent = home.start();
             // No wait for anything: whatever it does then, it is killed.
-            thread::sleep(Duration::from_millis(rand::rng().random_range(20..400)));
+            thread::sleep(rand::rng().random_range(Duration::ZERO..longest));
             agent.child.kill().unwrap();
             agent.child.wait().unwrap();
             if home.current().exists() {

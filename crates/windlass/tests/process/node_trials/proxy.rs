@@ -1,6 +1,7 @@
 //! A network that can be made to fail: it stands between agents and their server.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -33,6 +34,8 @@ pub struct Proxy {
 struct Shared {
     server: Mutex<SocketAddr>,
     mode: watch::Sender<Mode>,
+    /// What is open when this changes is lost.
+    losses: watch::Sender<usize>,
     /// Whatever is open is cut when this changes.
     cuts: watch::Sender<usize>,
     made: AtomicUsize,
@@ -48,6 +51,7 @@ impl Proxy {
         let shared = Arc::new(Shared {
             server: Mutex::new(server),
             mode: watch::Sender::new(Mode::Pass),
+            losses: watch::Sender::new(0),
             cuts: watch::Sender::new(0),
             made: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
@@ -65,6 +69,11 @@ impl Proxy {
     /// Ends every connection at once, without a word.
     pub fn cut(&self) {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
+    }
+
+    /// From now on nothing gets through on the connections that there are. They never end.
+    pub fn lose(&self) {
+        self.shared.losses.send_modify(|losses| *losses += 1);
     }
 
     pub fn was_felt(&self) -> bool {
@@ -122,12 +131,15 @@ async fn carry(client: TcpStream, shared: &Arc<Shared>) {
     let ((from_client, to_client), (from_server, to_server)) =
         (client.into_split(), server.into_split());
     let flights = AtomicUsize::new(0);
-    let there = pipe(from_client, to_server, shared, &flights, false);
-    let back = pipe(from_server, to_client, shared, &flights, true);
+    // Pinned, so that they stay open when they are lost.
+    let mut there = pin!(pipe(from_client, to_server, shared, &flights, false));
+    let mut back = pin!(pipe(from_server, to_client, shared, &flights, true));
+    let mut losses = shared.losses.subscribe();
     tokio::select! {
-        _ = there => {}
-        _ = back => {}
+        _ = there.as_mut() => {}
+        _ = back.as_mut() => {}
         _ = cuts.changed() => {}
+        _ = losses.changed() => drop(cuts.changed().await),
     }
 }
 

@@ -86,7 +86,7 @@ async fn nobody_notices_dozens_of_rotations() {
     assert!(seen.requests.load(Relaxed) > 100, "{} requests", seen.requests.load(Relaxed));
     assert!(seen.newcomers.load(Relaxed) > 20, "{} newcomers", seen.newcomers.load(Relaxed));
     let ended = seen.ended.load(Relaxed);
-    assert!(ended as u64 >= rotations / 4, "only {ended} idle connections ended");
+    assert!(ended as u64 >= rotations / 10, "only {ended} idle connections ended");
     // Those of the last seconds, and what the users have.
     assert!(proxy.made() as u64 > rotations && open < 40, "{open} of {} are open", proxy.made());
 
@@ -136,7 +136,8 @@ async fn connect_again_and_again(
     }
 }
 
-/// Holds on to connections that have answered, until the node ends them. Ends when one lasts.
+/// Holds on to connections that have answered, until the node ends them: a while after the
+/// certificate has changed, but sooner than those that nobody uses. Ends when one lasts.
 async fn hold_connections(node: Http, seen: Arc<Seen>) -> Broken {
     loop {
         let held = async {
