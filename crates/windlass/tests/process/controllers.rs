@@ -70,7 +70,8 @@ impl Drop for Controllers {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
-            eprintln!("--- {}\n{}", self.log.display(), self.log());
+            let log = fs::read_to_string(&self.log).unwrap_or_default();
+            eprintln!("--- {}\n{log}", self.log.display());
         }
     }
 }

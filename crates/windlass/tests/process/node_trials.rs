@@ -210,7 +210,8 @@ impl Drop for Agent {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if thread::panicking() {
-            eprintln!("--- {}\n{}", self.log.display(), self.log());
+            let log = fs::read_to_string(&self.log).unwrap_or_default();
+            eprintln!("--- {}\n{log}", self.log.display());
         }
     }
 }
