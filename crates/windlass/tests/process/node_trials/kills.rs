@@ -39,21 +39,17 @@ async fn a_node_survives_any_number_of_kills() {
             }
             seen.extend(home.keys());
         }
-        let agent = home.start();
-        home.until("no certificate in the end", |status| {
-            let client = &status.certificates[0];
-            let good =
-                |held: &windlass_node::status::Held| held.not_after > OffsetDateTime::now_utc();
-            let idle = matches!(client.activity.state.as_str(), "Holding" | "Pausing");
-            status.process == agent.child.id() && client.held.as_ref().is_some_and(good) && idle
+        // Between its rest and its end it may have begun anew, but not every time.
+        let unfinished = (0..20).take_while(|_| {
+            rest(&home);
+            seen.extend(home.keys());
+            home.pki().join("kubelet-client.key.tmp").exists()
         });
-        drop(agent);
+        assert!(unfinished.count() < 20, "a key that never gets its certificate");
         assert!(home.pair().is_valid_at(OffsetDateTime::now_utc()));
-        assert!(!home.pki().join("kubelet-client.key.tmp").exists(), "a key without a certificate");
-        seen.extend(home.keys());
         let made = requests(server, &home.node).await;
         are_distinct(&made);
-        assert!((1..=2 * kills + 2).contains(&made.len()), "{} requests", made.len());
+        assert!((1..=2 * (kills + 20)).contains(&made.len()), "{} requests", made.len());
         for request in &made {
             let key = parsed(request).public_key().clone();
             assert!(seen.contains(&key), "{}: a key was lost", request["metadata"]["name"]);
@@ -63,4 +59,15 @@ async fn a_node_survives_any_number_of_kills() {
         renewed += made.len() - 1;
     }
     assert!(renewed >= nodes, "only {renewed} were renewed between all those kills");
+}
+
+/// Lets it live until it has a good certificate and asks for none.
+fn rest(home: &Home) {
+    let agent = home.start();
+    home.until("no certificate in the end", |status| {
+        let client = &status.certificates[0];
+        let good = |held: &windlass_node::status::Held| held.not_after > OffsetDateTime::now_utc();
+        let idle = matches!(client.activity.state.as_str(), "Holding" | "Pausing");
+        status.process == agent.child.id() && client.held.as_ref().is_some_and(good) && idle
+    });
 }
