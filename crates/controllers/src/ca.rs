@@ -9,29 +9,18 @@
 mod gauges;
 pub mod made;
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use time::OffsetDateTime;
-use tokio::sync::{Notify, watch};
-use windlass_pki::limits::MAX_PEM_BYTES;
+use tokio::sync::watch;
 use windlass_pki::{Authority, Certificate};
-use zeroize::Zeroizing;
 
+use crate::followed::{self, read};
 use crate::options::Clock;
 
 pub use gauges::{metrics, report};
-
-/// How often the files are looked at even if nobody said that they changed. A folder that was
-/// replaced as a whole, or a link that leads elsewhere, is not heard of.
-const LOOK: Duration = Duration::from_secs(1);
-/// Writers touch several files: wait until they are done.
-const SETTLE: Duration = Duration::from_millis(100);
 
 /// What a signer signs with: a certificate and its key, and who vouches for it.
 #[derive(Debug)]
@@ -155,41 +144,8 @@ impl CaSource {
 
     /// Follows the files; does not end.
     pub async fn watch(self: Arc<Self>) {
-        let touched = Arc::new(Notify::new());
-        let _watcher = self.watcher(touched.clone());
-        loop {
-            let source = self.clone();
-            // A panic in there is caught by the runtime, and the next round tries again.
-            let _ = tokio::task::spawn_blocking(move || source.reload()).await;
-            if tokio::time::timeout(LOOK, touched.notified()).await.is_ok() {
-                tokio::time::sleep(SETTLE).await;
-            }
-        }
-    }
-
-    /// Watches the folders, not the files: a mounted secret is replaced by swapping a link, which
-    /// the old file never hears of.
-    fn watcher(&self, touched: Arc<Notify>) -> Option<RecommendedWatcher> {
-        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            // Reading the files is an event as well, and would bring the next.
-            if !event.is_ok_and(|event| event.kind.is_access()) {
-                touched.notify_one();
-            }
-        });
-        let watcher = watcher.and_then(|mut watcher| {
-            let mut folders: Vec<&Path> = vec![folder(&self.certificate), folder(&self.key)];
-            folders.dedup();
-            for folder in folders {
-                watcher.watch(folder, RecursiveMode::NonRecursive)?;
-            }
-            Ok(watcher)
-        });
-        watcher
-            .inspect_err(|error| {
-                let file = self.certificate.display();
-                tracing::warn!(%file, %error, "a CA's files are looked at every {LOOK:?}");
-            })
-            .ok()
+        let files = [self.certificate.clone(), self.key.clone()];
+        followed::follow(&files, move || self.reload()).await;
     }
 
     fn accept(&self, ca: Ca) {
@@ -238,26 +194,6 @@ fn load(certificate: &Path, key: &Path, form: Form, now: OffsetDateTime) -> Resu
         ensure!(each.validity().contains(now), "{} expired at {until}", certificate.display());
     }
     Ok(ca)
-}
-
-/// The bytes of a file, which may be a key: they are wiped when they are no longer needed.
-fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>> {
-    let cannot = || format!("cannot read {}", path.display());
-    let file = File::open(path).with_context(cannot)?;
-    let limit = u64::try_from(MAX_PEM_BYTES).unwrap_or(u64::MAX);
-    // Growing would leave copies behind.
-    let size = file.metadata().with_context(cannot)?.len().min(limit);
-    let mut text = Zeroizing::new(Vec::with_capacity(usize::try_from(size).unwrap_or(0) + 1));
-    file.take(limit + 1).read_to_end(&mut text).with_context(cannot)?;
-    ensure!(!text.is_empty(), "{} is empty", path.display());
-    Ok(text)
-}
-
-fn folder(file: &Path) -> &Path {
-    match file.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    }
 }
 
 #[cfg(test)]

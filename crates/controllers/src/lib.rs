@@ -12,7 +12,7 @@
 //! - `approve`, `sign`, `clean`: what becomes of a request for a certificate; `requests` reads
 //!   them, `waiting` holds those that wait, `notices` tells why.
 //! - `signers`: those of the user's own, as their file describes them.
-//! - `ca`: a signer's certificate and key, as their files change.
+//! - `ca`: a signer's certificate and key, as their files change; `followed` hears of that.
 //! - `publish`: tells the cluster what to verify the API server with.
 //! - `election`: of several processes one works, and the others' writes are not sent.
 //! - `options`: what the controllers are told; `served`: loops for kinds that not every server has.
@@ -27,6 +27,7 @@ mod catalog;
 pub mod clean;
 pub mod election;
 mod feed;
+mod followed;
 mod garbage;
 mod metrics;
 mod namespaces;

@@ -1,5 +1,6 @@
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
+use std::time::Duration;
 
 use time::macros::datetime;
 use windlass_pki::{

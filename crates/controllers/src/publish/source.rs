@@ -1,26 +1,18 @@
 //! What clients verify the API server with, as its file changes, and what is published of it.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use aws_lc_rs::digest::{SHA256, digest};
-use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
-use tokio::sync::{Notify, watch};
-use windlass_pki::limits::{MAX_PEM_BYTES, MAX_TRUST_BUNDLE_BYTES};
+use tokio::sync::watch;
+use windlass_pki::limits::MAX_TRUST_BUNDLE_BYTES;
 use windlass_pki::{ForeignCertificate, parse_trust_anchors, pem};
+
+use crate::followed;
 
 /// The signer whose trust bundle this is.
 pub const SIGNER: &str = "kubernetes.io/kube-apiserver-serving";
-
-/// How often the file is looked at even if nobody said that it changed. A folder that was replaced
-/// as a whole, or a link that leads elsewhere, is not heard of.
-const LOOK: Duration = Duration::from_secs(1);
-/// Writers write in pieces: wait until they are done.
-const SETTLE: Duration = Duration::from_millis(100);
 
 /// The CAs of the API server: those of a file, never worse than they last were, or given once.
 pub struct RootCa {
@@ -106,46 +98,12 @@ impl RootCa {
     /// Follows the file; does not end.
     pub async fn watch(self: Arc<Self>) {
         let Some(path) = self.file.clone() else { return std::future::pending().await };
-        let touched = Arc::new(Notify::new());
-        let _watcher = watcher(&path, touched.clone());
-        loop {
-            let source = self.clone();
-            // A panic in there is caught by the runtime, and the next round tries again.
-            let _ = tokio::task::spawn_blocking(move || source.reload()).await;
-            if tokio::time::timeout(LOOK, touched.notified()).await.is_ok() {
-                tokio::time::sleep(SETTLE).await;
-            }
-        }
+        followed::follow(&[path], move || self.reload()).await;
     }
 }
 
-/// Watches the folder, not the file: a mounted secret is replaced by swapping a link, which the old
-/// file never hears of.
-fn watcher(path: &Path, touched: Arc<Notify>) -> Option<RecommendedWatcher> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        // Reading the file is an event as well, and would bring the next.
-        if !event.is_ok_and(|event| event.kind.is_access()) {
-            touched.notify_one();
-        }
-    });
-    let watcher = watcher.and_then(|mut watcher| {
-        watcher.watch(folder.unwrap_or(Path::new(".")), RecursiveMode::NonRecursive)?;
-        Ok(watcher)
-    });
-    watcher
-        .inspect_err(|error| tracing::warn!(%error, "the root CAs are looked at now and then only"))
-        .ok()
-}
-
 fn load(path: &Path) -> Result<Published> {
-    let read = || {
-        let mut pem = Vec::new();
-        let limit = u64::try_from(MAX_PEM_BYTES)?.saturating_add(1);
-        File::open(path)?.take(limit).read_to_end(&mut pem)?;
-        Published::of(&pem)
-    };
-    read().with_context(|| path.display().to_string())
+    Published::of(&followed::read(path)?).with_context(|| path.display().to_string())
 }
 
 impl Published {
