@@ -37,7 +37,7 @@ mod pool;
 pub mod publish;
 mod queue;
 mod requests;
-mod served;
+pub mod served;
 pub mod sign;
 pub mod signers;
 mod uid;

@@ -16,6 +16,19 @@ pub struct Wanted {
     pub kind: &'static str,
 }
 
+impl Wanted {
+    /// It in every version that a server may have, the best first.
+    pub fn versions(self) -> impl Iterator<Item = ApiResource> {
+        VERSIONS.into_iter().map(move |version| ApiResource {
+            group: GROUP.into(),
+            version: version.into(),
+            api_version: format!("{GROUP}/{version}"),
+            kind: self.kind.into(),
+            plural: self.plural.into(),
+        })
+    }
+}
+
 /// Bundles of trust anchors.
 pub const TRUST_BUNDLES: Wanted =
     Wanted { plural: "clustertrustbundles", kind: "ClusterTrustBundle" };
@@ -82,21 +95,14 @@ where
 
 /// The kind in the best version that the server has.
 async fn find(client: &Client, wanted: Wanted) -> Result<Option<ApiResource>, kube::Error> {
-    for version in VERSIONS {
-        let api_version = format!("{GROUP}/{version}");
-        let list = match client.list_api_group_resources(&api_version).await {
+    for resource in wanted.versions() {
+        let list = match client.list_api_group_resources(&resource.api_version).await {
             Ok(list) => list,
             Err(kube::Error::Api(status)) if status.is_not_found() => continue,
             Err(error) => return Err(error),
         };
-        if list.resources.iter().any(|resource| resource.name == wanted.plural) {
-            return Ok(Some(ApiResource {
-                group: GROUP.into(),
-                version: version.into(),
-                api_version,
-                kind: wanted.kind.into(),
-                plural: wanted.plural.into(),
-            }));
+        if list.resources.iter().any(|each| each.name == wanted.plural) {
+            return Ok(Some(resource));
         }
     }
     Ok(None)

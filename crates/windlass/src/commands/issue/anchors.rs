@@ -1,17 +1,11 @@
 //! What certificates of a signer are verified with, as the cluster publishes it.
 
 use kube::api::{Api, DynamicObject, ListParams};
-use kube::core::ApiResource;
 use kube::{Client, ResourceExt};
+use windlass_controllers::served::TRUST_BUNDLES;
 use windlass_pki::{parse_certificate_blocks, pem};
 
 use crate::commands::connect;
-
-const GROUP: &str = "certificates.k8s.io";
-const KIND: &str = "ClusterTrustBundle";
-const PLURAL: &str = "clustertrustbundles";
-/// The best first.
-const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
 
 /// The anchors of a signer.
 pub enum Anchors {
@@ -52,14 +46,7 @@ pub async fn of(client: &Client, signer: &str) -> Anchors {
 
 /// The bundles of a signer, in the order of their names; none if the server does not know bundles.
 async fn bundles(client: &Client, signer: &str) -> Result<Option<Vec<DynamicObject>>, kube::Error> {
-    for version in VERSIONS {
-        let resource = ApiResource {
-            group: GROUP.into(),
-            version: version.into(),
-            api_version: format!("{GROUP}/{version}"),
-            kind: KIND.into(),
-            plural: PLURAL.into(),
-        };
+    for resource in TRUST_BUNDLES.versions() {
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
         let wanted = ListParams::default().fields(&format!("spec.signerName={signer}"));
         match api.list(&wanted).await {

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{Api, DynamicObject, ListParams};
-use kube::core::ApiResource;
 use kube::{Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
+use windlass_controllers::served::{POD_REQUESTS, TRUST_BUNDLES, Wanted};
 use windlass_controllers::signers::config::MANAGED_BY;
 use windlass_pki::parse_certificate_blocks;
 
@@ -14,9 +14,6 @@ use super::asked::Asked;
 use super::authority::Facts;
 use crate::commands::connect;
 
-const GROUP: &str = "certificates.k8s.io";
-/// The best first.
-const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
 /// Objects to get at a time.
 const PAGE: u32 = 500;
 
@@ -82,10 +79,8 @@ pub async fn look(kubeconfig: Option<&Path>) -> Result<Seen, Trouble> {
     let client = connect::client(kubeconfig).await.map_err(unnamed)?;
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
     let (requests, of_requests) = all(&requests).await?;
-    let (pods, of_pods) =
-        newest(&client, "PodCertificateRequest", "podcertificaterequests").await?;
-    let (bundles, of_bundles) =
-        newest(&client, "ClusterTrustBundle", "clustertrustbundles").await?;
+    let (pods, of_pods) = newest(&client, POD_REQUESTS).await?;
+    let (bundles, of_bundles) = newest(&client, TRUST_BUNDLES).await?;
     let mut bundles = bundles.iter().filter_map(Bundle::of).collect::<Vec<_>>();
     bundles.sort_by(|one, other| one.name.cmp(&other.name));
     let asked = requests.iter().map(Asked::of_request);
@@ -129,19 +124,8 @@ impl Bundle {
 }
 
 /// All objects of a kind, in the best version that the server has.
-async fn newest(
-    client: &Client,
-    kind: &str,
-    plural: &str,
-) -> Result<(Vec<DynamicObject>, Sight), Trouble> {
-    for version in VERSIONS {
-        let resource = ApiResource {
-            group: GROUP.into(),
-            version: version.into(),
-            api_version: format!("{GROUP}/{version}"),
-            kind: kind.into(),
-            plural: plural.into(),
-        };
+async fn newest(client: &Client, wanted: Wanted) -> Result<(Vec<DynamicObject>, Sight), Trouble> {
+    for resource in wanted.versions() {
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
         match all(&api).await? {
             (_, Sight::Absent) => {}
