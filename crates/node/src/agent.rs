@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::access::Access;
-use crate::boot::{Boot, Source};
+use crate::boot::{Beginning, Boot, Source};
 use crate::clock::{self, Clock};
 use crate::events;
 use crate::files::Files;
@@ -25,7 +25,7 @@ use crate::register::object::{Host, system};
 use crate::register::{Registrar, Registration};
 use crate::serving::{self, Door, Pages};
 use crate::status::Certificate;
-use crate::store::{Lock, LockError, Store};
+use crate::store::{Lock, LockError, Store, StoreError};
 use crate::template::{Purpose, Template};
 
 use reporter::Reporter;
@@ -159,16 +159,20 @@ impl Agent {
         let (client, kubeconfig) = (store(Purpose::Client), &options.kubeconfig);
         let bootstrap = options.bootstrap_kubeconfig.as_deref();
         let boot = Boot::new(kubeconfig, bootstrap, client, options.files.clone());
-        let warnings = begin(&boot, (options.clock)().wall);
+        let now = (options.clock)().wall;
+        let Beginning { source, loaded } = boot.prepare(now);
+        tell(source);
         let access = Access::new(boot.clone(), options.clock.clone());
         let clients = access.clients();
         let (_, template) = watch::channel(Some(Template::client(&options.node_name)));
-        let client = Arc::new(Manager::new(setup(Purpose::Client, template, clients.clone())));
-        client.recall(warnings);
+        let client = setup(Purpose::Client, template, clients.clone());
+        let client = Arc::new(Manager::new(client, loaded));
         access.follow(client.current());
         let templates = watch::Sender::new(None);
         let serving = options.rotate_server_certificates.then(|| {
-            Arc::new(Manager::new(setup(Purpose::Serving, templates.subscribe(), clients)))
+            let loaded = store(Purpose::Serving).load(now);
+            let setup = setup(Purpose::Serving, templates.subscribe(), clients);
+            Arc::new(Manager::new(setup, loaded))
         });
         Self {
             boot,
@@ -316,10 +320,9 @@ impl Agent {
     }
 }
 
-/// Says with which credential the node begins. Returns what was not as it should be.
-fn begin(boot: &Boot, now: OffsetDateTime) -> Vec<String> {
-    let mut warnings = Vec::new();
-    match boot.prepare(now, &mut warnings) {
+/// Says with which credential the node begins.
+fn tell(source: Result<Source, StoreError>) {
+    match source {
         Ok(Source::Managed) => {}
         Ok(Source::Kubeconfig) => tracing::info!("beginning with the kubeconfig's certificate"),
         Ok(Source::Bootstrap) => tracing::info!("there is no certificate yet; asking for one"),
@@ -327,7 +330,6 @@ fn begin(boot: &Boot, now: OffsetDateTime) -> Vec<String> {
         // The manager has no certificate then, and says what it does about it.
         Err(error) => tracing::warn!("cannot keep the kubeconfig's certificate: {error}"),
     }
-    warnings
 }
 
 /// Writes the kubeconfig for others who are this node. We do not need it: a disk that does not do it

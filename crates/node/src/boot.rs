@@ -12,7 +12,7 @@ use time::OffsetDateTime;
 
 use crate::clock;
 use crate::files::{self, DiskError, Entry, Files};
-use crate::store::{self, Store, StoreError};
+use crate::store::{self, Loaded, Store, StoreError};
 
 use kubeconfig::{Parsed, User};
 
@@ -36,6 +36,14 @@ pub enum Source {
     Bootstrap,
     /// Nothing. This is what an operator has to do; then it goes on by itself.
     Nothing(String),
+}
+
+/// What was found at the start.
+pub struct Beginning {
+    /// What to begin with, unless a certificate could not be copied.
+    pub source: Result<Source, StoreError>,
+    /// What is on disk, for the manager of the client certificate.
+    pub loaded: Loaded,
 }
 
 /// Why the kubeconfig was not written.
@@ -65,30 +73,27 @@ impl Boot {
         Self { kubeconfig, bootstrap, store, files }
     }
 
-    /// Finds what to begin with. A certificate in the kubeconfig is copied to where it is managed;
-    /// so this comes before the manager. What was set aside is told only once, so it is kept in
-    /// `warnings`.
-    pub fn prepare(
-        &self,
-        now: OffsetDateTime,
-        warnings: &mut Vec<String>,
-    ) -> Result<Source, StoreError> {
-        let loaded = self.store.load(now);
-        warnings.extend(loaded.warnings);
-        if loaded.identity.is_some_and(|held| held.is_valid_at(now)) {
-            return Ok(Source::Managed);
+    /// Finds what to begin with. A certificate in the kubeconfig is copied to where it is managed.
+    pub fn prepare(&self, now: OffsetDateTime) -> Beginning {
+        let mut loaded = self.store.load(now);
+        if loaded.identity.as_ref().is_some_and(|held| held.is_valid_at(now)) {
+            return Beginning { source: Ok(Source::Managed), loaded };
         }
         if let Ok(User::Certificate(identity)) = self.user(&self.kubeconfig, now) {
-            self.store.save(&identity, now)?;
-            return Ok(Source::Kubeconfig);
+            let saved = self.store.save(&identity, now);
+            if saved.is_ok() {
+                loaded.identity = Some(*identity);
+            }
+            return Beginning { source: saved.map(|()| Source::Kubeconfig), loaded };
         }
-        Ok(match self.bootstrap_kubeconfig(now) {
+        let source = match self.bootstrap_kubeconfig(now) {
             Ok(bootstrap) => {
                 self.follow(&bootstrap, now);
                 Source::Bootstrap
             }
             Err(advice) => Source::Nothing(advice),
-        })
+        };
+        Beginning { source: Ok(source), loaded }
     }
 
     /// A node that begins anew may do so at another server.
@@ -185,7 +190,7 @@ impl Boot {
     /// Says what is wrong with every credential, and what to do.
     fn advice(&self, own: &str, bootstrap: Option<&str>, now: OffsetDateTime) -> String {
         let (current, kubeconfig) = (self.store.current_path(), self.kubeconfig.display());
-        let managed = match self.store.load(now).identity {
+        let managed = match self.store.look() {
             Some(held) if held.is_valid_at(now) => "is not accepted by the server".to_owned(),
             Some(held) => format!("expired at {}", clock::text(held.expires())),
             None => "is not there".to_owned(),

@@ -20,7 +20,7 @@ use crate::clock::{self, Clock};
 use crate::files::DiskError;
 use crate::identity::{Identity, IdentityError};
 use crate::request::{self, AskError, Outcome, PATIENCE};
-use crate::store::{Store, StoreError};
+use crate::store::{Loaded, Store, StoreError};
 use crate::template::{Purpose, Template};
 
 use machine::{Action, Event, Key, Machine};
@@ -73,9 +73,8 @@ const NEW_TOKEN: &str = "; the bootstrap token has expired or was deleted: put o
 const NOTICES: usize = 64;
 
 impl Manager {
-    /// Reads what is on disk. Nothing is asked for before it runs.
-    pub fn new(setup: Setup) -> Self {
-        let loaded = setup.store.load((setup.clock)().wall);
+    /// Begins with what was loaded from its store. Nothing is asked for before it runs.
+    pub fn new(setup: Setup, loaded: Loaded) -> Self {
         let found = loaded.identity.map(Arc::new);
         let random = (setup.random)();
         let (purpose, pace) = (setup.purpose, setup.pace);
@@ -86,15 +85,6 @@ impl Manager {
             notices: broadcast::Sender::new(NOTICES),
             machine: Mutex::new(Some(machine)),
             setup,
-        }
-    }
-
-    /// Reports what somebody saw who read the disk before. Only before it runs.
-    pub fn recall(&self, warnings: Vec<String>) {
-        let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(machine) = machine.as_mut() {
-            machine.recall(warnings);
-            self.report.send_replace(machine.report());
         }
     }
 

@@ -84,6 +84,12 @@ impl Store {
         Loaded { identity, warnings }
     }
 
+    /// What is current, without a change to anything, for who only wants to tell of it.
+    pub fn look(&self) -> Option<Identity> {
+        let text = self.files.read(&self.layout.current(), MAX_PEM_BYTES).ok()??;
+        Identity::from_pem(&text).ok()
+    }
+
     /// The key that a certificate is being asked for: the one on disk, or else a new one, which is
     /// on disk when this returns. `holds` is the key of the certificate at hand, which has one.
     pub fn key(

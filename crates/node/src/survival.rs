@@ -94,8 +94,8 @@ impl World {
     async fn live(&self, files: Files) {
         let boot = self.boot(files.clone());
         // Whatever it says, the manager tries.
-        let _ = boot.prepare(self.node.now(), &mut Vec::new());
-        let manager = Manager::new(self.node.setup(files));
+        let loaded = boot.prepare(self.node.now()).loaded;
+        let manager = Manager::new(self.node.setup(files), loaded);
         let (_down, shutdown) = watch::channel(false);
         let mut reports = manager.reports();
         let goal = async {
@@ -149,11 +149,7 @@ impl World {
         assert!(created.iter().filter(|created| *created == key).count() == 1, "{what}");
         let boot = self.boot(Files::default());
         assert!(!boot.write_kubeconfig(self.node.now()).unwrap(), "{what}: the kubeconfig is good");
-        assert_eq!(
-            boot.prepare(self.node.now(), &mut Vec::new()).unwrap(),
-            Source::Managed,
-            "{what}"
-        );
+        assert_eq!(boot.prepare(self.node.now()).source.unwrap(), Source::Managed, "{what}");
         let names = Files::default().names(&self.node.dir().join("pki")).unwrap();
         let rest = |name: &&String| files::is_staged(name) || name.ends_with(".tmp");
         assert_eq!(names.iter().find(rest), None, "{what}");

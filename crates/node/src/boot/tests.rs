@@ -125,7 +125,7 @@ fn begins_with_the_best_credential_there_is() {
     for (what, make, expected) in table {
         let place = Place::new();
         make(&place);
-        assert_eq!(place.boot().prepare(START, &mut Vec::new()).unwrap(), expected, "{what}");
+        assert_eq!(place.boot().prepare(START).source.unwrap(), expected, "{what}");
         let held = place.store().load(START).identity.filter(|held| held.is_valid_at(START));
         let wanted = expected != Source::Bootstrap;
         assert_eq!(held.is_some_and(|h| h.leaf().der() == good.leaf().der()), wanted, "{what}");
@@ -137,7 +137,7 @@ fn says_what_to_do_when_there_is_nothing() {
     let place = Place::new();
     place.store().save(&client_identity(START - Duration::days(9)), START).unwrap();
     place.put("kubeconfig", by_data(&client_identity(START - Duration::days(2))));
-    let advice = |place: &Place| match place.boot().prepare(START, &mut Vec::new()).unwrap() {
+    let advice = |place: &Place| match place.boot().prepare(START).source.unwrap() {
         Source::Nothing(advice) => advice,
         other => panic!("{other:?}"),
     };
@@ -242,9 +242,9 @@ fn a_node_that_begins_anew_may_do_so_elsewhere() {
     place.put_with("bootstrap", "https://192.0.2.2:6443", token());
     // Not while its certificate is good.
     place.store().save(&client_identity(START), START).unwrap();
-    assert_eq!(place.boot().prepare(START, &mut Vec::new()).unwrap(), Source::Managed);
+    assert_eq!(place.boot().prepare(START).source.unwrap(), Source::Managed);
     assert_eq!(url(&place), SERVER);
     let later = START + Duration::days(9);
-    assert_eq!(place.boot().prepare(later, &mut Vec::new()).unwrap(), Source::Bootstrap);
+    assert_eq!(place.boot().prepare(later).source.unwrap(), Source::Bootstrap);
     assert_eq!(url(&place), "https://192.0.2.2:6443");
 }

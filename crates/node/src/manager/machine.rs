@@ -152,13 +152,6 @@ impl Machine {
         }
     }
 
-    /// Warnings from before.
-    pub fn recall(&mut self, mut warnings: Vec<String>) {
-        warnings.append(&mut self.warnings);
-        warnings.dedup();
-        self.warnings = warnings;
-    }
-
     /// What to do now that something happened. `random` is from 0 to 1.
     pub fn step(&mut self, event: Event, now: Moment, random: f64) -> Vec<Action> {
         match event {

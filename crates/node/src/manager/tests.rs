@@ -335,7 +335,9 @@ async fn a_clock_that_jumps_does_not_make_a_storm() {
 #[tokio::test(start_paused = true)]
 async fn runs_once_and_ends_when_told() {
     let node = Node::new();
-    let manager = Manager::new(node.setup(Files::default()));
+    let setup = node.setup(Files::default());
+    let loaded = setup.store.load(node.now());
+    let manager = Manager::new(setup, loaded);
     let (down, shutdown) = watch::channel(false);
     let mut current = manager.current();
     tokio::join!(manager.run(shutdown.clone()), async {

@@ -144,7 +144,9 @@ impl Node {
     }
 
     pub fn start_on(&self, files: Files) -> Running {
-        let manager = Arc::new(Manager::new(self.setup(files)));
+        let setup = self.setup(files);
+        let loaded = setup.store.load(self.now());
+        let manager = Arc::new(Manager::new(setup, loaded));
         let (down, shutdown) = watch::channel(false);
         let running = manager.clone();
         let task = tokio::spawn(async move { running.run(shutdown).await });

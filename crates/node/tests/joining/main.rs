@@ -130,15 +130,18 @@ impl World {
             async { Ok(client) }.boxed()
         });
         let pki = self.dir.path().join("pki");
-        Arc::new(Manager::new(Setup {
+        let (store, clock) = (Store::new(&pki, purpose.prefix(), Files::default()), self.clock());
+        let loaded = store.load(clock().wall);
+        let setup = Setup {
             purpose,
-            store: Store::new(&pki, purpose.prefix(), Files::default()),
+            store,
             templates: watch::Sender::new(Some(template)).subscribe(),
             clients,
-            clock: self.clock(),
+            clock,
             random: Arc::new(|| 0.5),
             pace: Pace::default(),
-        }))
+        };
+        Arc::new(Manager::new(setup, loaded))
     }
 
     fn run(&mut self, manager: &Arc<Manager>) {
