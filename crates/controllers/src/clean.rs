@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 
 use crate::feed::{self, Metadata};
 use crate::metrics::CLEANING;
+use crate::namespaced::Namespaced;
 use crate::options::Clock;
 use crate::pool::{self, Next};
 use crate::queue::{Backoff, Queue};
@@ -59,10 +60,7 @@ pub async fn pod_requests(client: Client, resource: ApiResource, clock: Clock) {
         let cleaner = cleaner.clone();
         move |event| {
             cleaner.see(event, &mut listed, |request: &Metadata| {
-                let key = Namespaced {
-                    namespace: request.namespace().unwrap_or_default(),
-                    name: request.name_any(),
-                };
+                let key = Namespaced::of(request);
                 let created = request.metadata.creation_timestamp.as_ref();
                 (key, &request.metadata, created.and_then(deadline::of_pod_request))
             });
@@ -75,18 +73,6 @@ pub async fn pod_requests(client: Client, resource: ApiResource, clock: Clock) {
         async move { api.delete(&key.name, &how).await.map(drop) }
     };
     tokio::join!(watch, cleaner.work(delete));
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Namespaced {
-    namespace: String,
-    name: String,
-}
-
-impl std::fmt::Display for Namespaced {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{}/{}", self.namespace, self.name)
-    }
 }
 
 struct Cleaner<K> {

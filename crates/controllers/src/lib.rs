@@ -16,7 +16,7 @@
 //! - `publish`: tells the cluster what to verify the API server with.
 //! - `election`: of several processes one works, and the others' writes are not sent.
 //! - `options`: what the controllers are told; `served`: loops for kinds that not every server has.
-//! - `catalog` knows which kinds the server has; `feed` watches one of them; `uid` names one object.
+//! - `catalog` knows which kinds the server has; `feed` watches one of them; `uid` and `namespaced` name one object.
 //! - `metrics`: what Kubernetes' work queues report, as text.
 
 mod accounts;
@@ -30,6 +30,7 @@ mod feed;
 mod followed;
 mod garbage;
 mod metrics;
+mod namespaced;
 mod namespaces;
 mod notices;
 mod options;

@@ -26,6 +26,7 @@ use super::CustomSigner;
 use super::config::PodProfile;
 use crate::ca::{self, CaSource};
 use crate::metrics::POD_SIGNING;
+use crate::namespaced::Namespaced;
 use crate::notices::{Notice, Notices};
 use crate::options::Clock;
 use crate::pool::{self, Next};
@@ -35,7 +36,7 @@ use crate::sign::counts::{self, Counts};
 use crate::waiting::{self, Found, Waiting, Watched};
 
 use decide::{Answer, Why, World, decide};
-use request::{Key, Request, Spec, is_pending, issued, refused, signer_name};
+use request::{Request, Spec, is_pending, issued, refused, signer_name};
 
 /// Requests that are answered at the same time.
 const WORKERS: usize = 16;
@@ -87,12 +88,12 @@ async fn sign(
         let issuer = signing.issuer(request).filter(|_| is_pending(request));
         issuer.map(|issuer| issuer.name.clone())
     };
-    let watch = waiting::follow(watched, &signing.pending, &queue, Key::of, signer);
+    let watch = waiting::follow(watched, &signing.pending, &queue, Namespaced::of, signer);
     let wakers = signing
         .issuers
         .iter()
         .map(|each| waiting::wake(&signing.pending, &each.name, &each.ca, &queue));
-    let reconcile = |key: Key| signing.clone().reconcile(key);
+    let reconcile = |key: Namespaced| signing.clone().reconcile(key);
     tokio::join!(watch, join_all(wakers), pool::work(queue.clone(), WORKERS, reconcile));
 }
 
@@ -114,7 +115,7 @@ impl Issuer {
 }
 
 struct Signing {
-    pending: Waiting<Key, Request>,
+    pending: Waiting<Namespaced, Request>,
     notices: Notices,
     client: Client,
     resource: ApiResource,
@@ -128,7 +129,7 @@ impl Signing {
         self.issuers.iter().find(|each| each.name == name)
     }
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> anyhow::Result<Next> {
+    async fn reconcile(self: Arc<Self>, key: Namespaced) -> anyhow::Result<Next> {
         let Some(Found { object, since }) = self.pending.get(&key) else { return Ok(Next::Done) };
         let request = match object {
             Some(request) => request,
@@ -150,7 +151,7 @@ impl Signing {
 
     async fn answer(
         &self,
-        key: &Key,
+        key: &Namespaced,
         request: &Request,
         since: Instant,
     ) -> Result<Next, kube::Error> {
@@ -188,7 +189,7 @@ impl Signing {
 
     async fn decide(
         &self,
-        key: &Key,
+        key: &Namespaced,
         request: &Request,
         issuer: &Issuer,
     ) -> Result<Answer, kube::Error> {
@@ -212,7 +213,7 @@ impl Signing {
     /// it does.
     async fn whole<'a>(
         &self,
-        key: &Key,
+        key: &Namespaced,
         request: &'a Request,
     ) -> Result<Cow<'a, Request>, kube::Error> {
         let has_key = Spec::of(request).map_or(true, |spec| spec.has_key());
@@ -230,7 +231,7 @@ impl Signing {
     /// The pod of a request and, if they are to name it, the services of its namespace.
     async fn world(
         &self,
-        key: &Key,
+        key: &Namespaced,
         request: &Request,
         profile: &PodProfile,
     ) -> Result<World, kube::Error> {
@@ -246,7 +247,13 @@ impl Signing {
     }
 
     /// Says why a request waits, once for each reason.
-    async fn put_off(&self, key: &Key, request: &Request, issuer: &Issuer, why: &Why) -> Next {
+    async fn put_off(
+        &self,
+        key: &Namespaced,
+        request: &Request,
+        issuer: &Issuer,
+        why: &Why,
+    ) -> Next {
         issuer.counts.delayed.fetch_add(1, Relaxed);
         let Why { reason, message } = why;
         if self.pending.tell(key, &format!("{reason}: {message}")) {
@@ -258,12 +265,12 @@ impl Signing {
         Next::Wait(message.clone())
     }
 
-    async fn write(&self, key: &Key, request: &Request) -> Result<(), kube::Error> {
+    async fn write(&self, key: &Namespaced, request: &Request) -> Result<(), kube::Error> {
         let (api, params) = (self.api(&self.resource, key), PostParams::default());
         api.replace_status(&request.name_any(), &params, request).await.map(drop)
     }
 
-    fn api(&self, resource: &ApiResource, key: &Key) -> Api<Request> {
+    fn api(&self, resource: &ApiResource, key: &Namespaced) -> Api<Request> {
         Api::namespaced_with(self.client.clone(), &key.namespace, resource)
     }
 }

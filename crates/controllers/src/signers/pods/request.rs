@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -22,28 +21,6 @@ pub type Request = DynamicObject;
 const SETTLED: [&str; 3] = ["Issued", "Denied", "Failed"];
 /// What the API takes for granted if a request does not say.
 const DEFAULT_SECONDS: i64 = 24 * 60 * 60;
-
-/// Where a request is.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    /// In which namespace.
-    pub namespace: String,
-    /// Under which name.
-    pub name: String,
-}
-
-impl Key {
-    /// Where this one is.
-    pub fn of(request: &Request) -> Key {
-        Key { namespace: request.namespace().unwrap_or_default(), name: request.name_any() }
-    }
-}
-
-impl std::fmt::Display for Key {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{}/{}", self.namespace, self.name)
-    }
-}
 
 /// The signer that a request is for.
 pub fn signer_name(request: &Request) -> &str {
