@@ -13,7 +13,9 @@ fn keytool(store: &[u8], password: Option<&str>, arguments: &[&str]) -> Option<O
     fs::write(&file, store).unwrap();
     let mut command = Command::new("keytool");
     command.args(["-J-Dfile.encoding=UTF-8", "-J-Dstdout.encoding=UTF-8", "-J-Duser.language=en"]);
-    command.args(arguments).arg("-keystore").arg(file);
+    // Without being told, it does not recognise a store that is nearly empty.
+    let kind = if store.starts_with(&[0xFE, 0xED]) { "JKS" } else { "PKCS12" };
+    command.args(arguments).args(["-storetype", kind, "-keystore"]).arg(file);
     if let Some(password) = password {
         command.args(["-storepass", password]);
     }
@@ -25,7 +27,7 @@ fn keytool(store: &[u8], password: Option<&str>, arguments: &[&str]) -> Option<O
 
 /// The anchors that keytool lists: alias and SHA-256.
 fn listed(output: &Output) -> Vec<(String, String)> {
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = std::str::from_utf8(&output.stdout).unwrap();
     assert!(output.status.success(), "{text}");
     let mut lines = text.lines().filter(|line| !line.is_empty());
     let mut found = Vec::new();
