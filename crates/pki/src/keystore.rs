@@ -29,8 +29,6 @@ mod jks;
 mod pkcs12;
 mod seal;
 
-use std::fmt;
-
 use aws_lc_rs::digest::{SHA256, digest};
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
@@ -225,12 +223,6 @@ impl<'a> KeyStore<'a> {
     ) -> Result<Vec<u8>, KeystoreError> {
         let chain = self.chain.iter().map(ForeignCertificate::der).collect::<Vec<_>>();
         pkcs12::key_store(self.alias, self.key.to_pkcs8()?, &chain, password, profile)
-    }
-}
-
-impl fmt::Debug for Password {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Password")
     }
 }
 

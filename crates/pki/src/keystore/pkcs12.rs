@@ -63,7 +63,7 @@ pub(super) fn key_store(
         certificate_bag(certificate, if index == 0 { named.clone() } else { Vec::new() })
     });
     let bags = bags.collect::<Result<Vec<_>, _>>()?.to_der().map_err(too_large)?;
-    let sealer = Sealer::new(password, profile, &[&bags, &key, alias.as_bytes()]);
+    let sealer = Sealer::new(password, profile, &[&bags, &key]);
     let (encryption_algorithm, encrypted) = sealer.seal(Part::Key, key)?;
     let encrypted_data = OctetString::new(encrypted).map_err(too_large)?;
     let shrouded = EncryptedPrivateKeyInfo { encryption_algorithm, encrypted_data };

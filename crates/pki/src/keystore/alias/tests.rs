@@ -1,3 +1,5 @@
+#![allow(clippy::indexing_slicing)]
+
 use der::asn1::{Any, ObjectIdentifier, PrintableStringRef, SetOfVec, Utf8StringRef};
 use der::{Decode, Encode};
 use x509_cert::attr::AttributeTypeAndValue;

@@ -78,9 +78,9 @@ fn another_reader_finds_every_anchor() {
     let store = TrustStore::new(&anchors);
     for secret in ["changeit", "pässwörd 🔑"] {
         let written = store.to_jks(&password(secret)).unwrap();
-        let read = read(&written, secret).unwrap();
-        assert_eq!(read.len(), anchors.len());
-        for (entry, alias) in read.iter().zip(store.aliases()) {
+        let entries = read(&written, secret).unwrap();
+        assert_eq!(entries.len(), anchors.len());
+        for (entry, alias) in entries.iter().zip(store.aliases()) {
             assert_eq!(
                 (entry.alias.as_str(), entry.kind.as_str()),
                 (&*alias.to_lowercase(), "X509")
@@ -88,8 +88,8 @@ fn another_reader_finds_every_anchor() {
             let anchor = anchors.iter().find(|anchor| anchor.der() == entry.der).unwrap();
             assert_eq!(entry.created, anchor.not_before().unix_timestamp() * 1000);
         }
-        assert!(super::jks::read(&written, "changed").is_none());
-        assert!(super::jks::read(&written[1..], secret).is_none());
+        assert!(read(&written, "changed").is_none());
+        assert!(read(&written[1..], secret).is_none());
     }
 }
 
