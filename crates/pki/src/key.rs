@@ -151,19 +151,21 @@ impl PrivateKey {
 
     /// Writes the key as PKCS#8 PEM.
     pub fn to_pem(&self) -> Result<Zeroizing<String>, Error> {
+        Ok(pem::encode(pem::PRIVATE_KEY, &self.to_pkcs8()?))
+    }
+
+    /// Writes the key as PKCS#8.
+    pub(crate) fn to_pkcs8(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
         let failed = |_| Error::Crypto("encoding a private key");
-        match &self.pair {
-            Pair::Ecdsa(_, pair) => {
-                Ok(pem::encode(pem::PRIVATE_KEY, pair.to_pkcs8v1().map_err(failed)?.as_ref()))
-            }
+        let der = match &self.pair {
+            Pair::Ecdsa(_, pair) => pair.to_pkcs8v1().map_err(failed)?.as_ref().to_vec(),
             Pair::Rsa(pair) => {
                 let der: Pkcs8V1Der<'_> = pair.as_der().map_err(failed)?;
-                Ok(pem::encode(pem::PRIVATE_KEY, der.as_ref()))
+                der.as_ref().to_vec()
             }
-            Pair::Ed25519(pair) => {
-                Ok(pem::encode(pem::PRIVATE_KEY, pair.to_pkcs8v1().map_err(failed)?.as_ref()))
-            }
-        }
+            Pair::Ed25519(pair) => pair.to_pkcs8v1().map_err(failed)?.as_ref().to_vec(),
+        };
+        Ok(Zeroizing::new(der))
     }
 
     /// The public half.

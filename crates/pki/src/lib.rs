@@ -15,6 +15,7 @@
 //! - [`write_request`]: asking somebody else for one.
 //! - [`CertificateRequest`], [`ForeignCertificate`], [`SubjectKey`], [`parse_trust_anchors`],
 //!   [`parse_certificate_blocks`], [`IssuedChain`]: what others made, read as Go reads it.
+//! - [`TrustStore`] and [`KeyStore`]: PKCS#12 and JKS, for those who read no PEM.
 //!
 //! All input is hostile. Sizes are bounded before parsing ([`limits`]), parsing takes linear time,
 //! and no input makes this crate panic.
@@ -33,6 +34,7 @@ mod foreign;
 mod issuance;
 mod jws;
 mod key;
+mod keystore;
 mod lifetime;
 mod purpose;
 mod serial;
@@ -56,6 +58,7 @@ pub use foreign::{
 pub use issuance::{Issuance, Issued, IssuedSubject, Lint, Warning, issue_certificate};
 pub use jws::{JwkParameters, JwsKey};
 pub use key::{JwsAlgorithm, KeyKind, PrivateKey, PublicKey};
+pub use keystore::{KeyStore, KeystoreError, Password, Profile, Protection, TrustStore};
 pub use lifetime::{LifetimeError, lifetime};
 pub use purpose::Purpose;
 pub use rustls_pki_types::CertificateDer;

@@ -65,3 +65,10 @@ pub const MAX_SUBJECT_KEY_BYTES: usize = 10 << 10;
 
 /// Text of the chain that a pod's certificate comes with: what Kubernetes allows.
 pub const MAX_CHAIN_BYTES: usize = 100 << 10;
+
+/// Characters of a keystore's password: what trust-manager allows.
+pub const MAX_PASSWORD_CHARACTERS: usize = 128;
+
+/// Characters of a keystore's alias; of a longer subject the rest is cut off. JKS has room for 65535
+/// bytes, and in lower case in its encoding a character takes nine at most.
+pub const MAX_ALIAS_CHARACTERS: usize = 4096;

@@ -1,0 +1,79 @@
+//! Trust stores in Java's own format.
+//!
+//! There is no specification but the implementation: magic and version, the number of entries, the
+//! entries, and a SHA-1 over the password, a phrase and all of that. Nothing is encrypted. Lengths
+//! are big-endian, text is Java's modified UTF-8.
+
+use aws_lc_rs::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
+
+use super::{Entry, KeystoreError, Password};
+
+const MAGIC: u32 = 0xFEED_FEED;
+const VERSION: u32 = 2;
+const TRUSTED_CERTIFICATE: u32 = 2;
+/// What trust-manager writes. Java itself says `X.509`, and takes either.
+const CERTIFICATE_TYPE: &str = "X509";
+/// Java has its integrity begin with this.
+const PHRASE: &[u8] = b"Mighty Aphrodite";
+
+/// Writes the entries in the order of their aliases, which Java looks up in lower case.
+pub(super) fn trust_store(
+    entries: &[Entry],
+    password: &Password,
+) -> Result<Vec<u8>, KeystoreError> {
+    let mut named =
+        entries.iter().map(|entry| (entry.alias.to_lowercase(), entry)).collect::<Vec<_>>();
+    named.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    let mut store = Vec::new();
+    store.extend_from_slice(&MAGIC.to_be_bytes());
+    store.extend_from_slice(&VERSION.to_be_bytes());
+    push_length(&mut store, named.len())?;
+    for (alias, entry) in named {
+        store.extend_from_slice(&TRUSTED_CERTIFICATE.to_be_bytes());
+        push_text(&mut store, &alias)?;
+        // The time of the entry must not depend on when the store is written.
+        store.extend_from_slice(&milliseconds(entry).to_be_bytes());
+        push_text(&mut store, CERTIFICATE_TYPE)?;
+        push_length(&mut store, entry.der.len())?;
+        store.extend_from_slice(&entry.der);
+    }
+    let mut integrity = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
+    for part in [password.utf16().as_slice(), PHRASE, &store] {
+        integrity.update(part);
+    }
+    store.extend_from_slice(integrity.finish().as_ref());
+    Ok(store)
+}
+
+fn milliseconds(entry: &Entry) -> i64 {
+    entry.not_before.unix_timestamp().saturating_mul(1000)
+}
+
+fn push_length(store: &mut Vec<u8>, length: usize) -> Result<(), KeystoreError> {
+    // Java's lengths are signed.
+    let length = i32::try_from(length).map_err(|_| KeystoreError::TooLarge)?;
+    store.extend_from_slice(&length.to_be_bytes());
+    Ok(())
+}
+
+/// Each UTF-16 unit by itself, and zero in two bytes: that is what Java modified.
+fn push_text(store: &mut Vec<u8>, text: &str) -> Result<(), KeystoreError> {
+    let mut encoded = Vec::with_capacity(text.len());
+    for unit in text.encode_utf16() {
+        let [first, second, third] = [unit >> 12, unit >> 6 & 0x3F, unit & 0x3F].map(low_byte);
+        match unit {
+            0x01..=0x7F => encoded.push(low_byte(unit)),
+            0x00 | 0x80..=0x7FF => encoded.extend([0xC0 | second, 0x80 | third]),
+            0x800.. => encoded.extend([0xE0 | first, 0x80 | second, 0x80 | third]),
+        }
+    }
+    let length = u16::try_from(encoded.len()).map_err(|_| KeystoreError::TooLarge)?;
+    store.extend_from_slice(&length.to_be_bytes());
+    store.extend_from_slice(&encoded);
+    Ok(())
+}
+
+const fn low_byte(unit: u16) -> u8 {
+    let [_, low] = unit.to_be_bytes();
+    low
+}

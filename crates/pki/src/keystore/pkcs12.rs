@@ -1,0 +1,135 @@
+//! PKCS#12 (RFC 7292): how a store is put together.
+
+use aws_lc_rs::digest::{SHA256, digest};
+use cms::content_info::{CmsVersion, ContentInfo};
+use cms::encrypted_data::EncryptedData;
+use cms::enveloped_data::EncryptedContentInfo;
+use der::asn1::{Any, ObjectIdentifier, OctetString, SetOfVec};
+use der::{Encode, Tag};
+use pkcs12::CertBag;
+use pkcs12::pbe_params::EncryptedPrivateKeyInfo;
+use pkcs12::pfx::{Pfx, Version};
+use pkcs12::safe_bag::SafeBag;
+use x509_cert::attr::Attribute;
+use zeroize::Zeroizing;
+
+use super::seal::{Part, Sealer};
+use super::{Entry, KeystoreError, Password, Profile, Protection};
+
+const DATA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.7.1");
+const ENCRYPTED_DATA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.7.6");
+const SHROUDED_KEY_BAG: ObjectIdentifier =
+    ObjectIdentifier::new_unwrap("1.2.840.113549.1.12.10.1.2");
+const CERTIFICATE_BAG: ObjectIdentifier =
+    ObjectIdentifier::new_unwrap("1.2.840.113549.1.12.10.1.3");
+const X509_CERTIFICATE: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.22.1");
+const FRIENDLY_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.20");
+const LOCAL_KEY_ID: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.21");
+/// Java takes a certificate for an anchor only if it has this attribute.
+const TRUSTED_KEY_USAGE: ObjectIdentifier =
+    ObjectIdentifier::new_unwrap("2.16.840.1.113894.746875.1.1");
+const ANY_USAGE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.37.0");
+
+pub(super) fn trust_store(
+    entries: &[Entry],
+    protection: &Protection<'_>,
+) -> Result<Vec<u8>, KeystoreError> {
+    let bags = entries.iter().map(|entry| {
+        let trusted = attribute(TRUSTED_KEY_USAGE, ANY_USAGE.to_der())?;
+        certificate_bag(&entry.der, vec![friendly_name(&entry.alias)?, trusted])
+    });
+    let bags = bags.collect::<Result<Vec<_>, _>>()?.to_der().map_err(too_large)?;
+    match protection {
+        Protection::Open => store(vec![plain(bags)?], None),
+        Protection::Sealed { password, profile } => {
+            let sealer = Sealer::new(password, *profile, &[&bags]);
+            store(vec![sealed(&sealer, bags)?], Some(&sealer))
+        }
+    }
+}
+
+pub(super) fn key_store(
+    alias: &str,
+    key: Zeroizing<Vec<u8>>,
+    chain: &[&[u8]],
+    password: &Password,
+    profile: Profile,
+) -> Result<Vec<u8>, KeystoreError> {
+    // What ties the key to its certificate. Any octets do.
+    let leaf = digest(&SHA256, chain.first().ok_or(KeystoreError::NoCertificate)?);
+    let id = OctetString::new(leaf.as_ref()).and_then(|id| id.to_der());
+    let named = vec![friendly_name(alias)?, attribute(LOCAL_KEY_ID, id)?];
+    let bags = chain.iter().enumerate().map(|(index, certificate)| {
+        certificate_bag(certificate, if index == 0 { named.clone() } else { Vec::new() })
+    });
+    let bags = bags.collect::<Result<Vec<_>, _>>()?.to_der().map_err(too_large)?;
+    let sealer = Sealer::new(password, profile, &[&bags, &key]);
+    let (encryption_algorithm, encrypted) = sealer.seal(Part::Key, key)?;
+    let encrypted_data = OctetString::new(encrypted).map_err(too_large)?;
+    let shrouded = EncryptedPrivateKeyInfo { encryption_algorithm, encrypted_data };
+    let key_bag = bag(SHROUDED_KEY_BAG, shrouded.to_der(), named)?;
+    let keys = vec![key_bag].to_der().map_err(too_large)?;
+    store(vec![sealed(&sealer, bags)?, plain(keys)?], Some(&sealer))
+}
+
+fn certificate_bag(der: &[u8], attributes: Vec<Attribute>) -> Result<SafeBag, KeystoreError> {
+    let cert_value = OctetString::new(der).map_err(too_large)?;
+    bag(CERTIFICATE_BAG, CertBag { cert_id: X509_CERTIFICATE, cert_value }.to_der(), attributes)
+}
+
+fn bag(
+    bag_id: ObjectIdentifier,
+    value: der::Result<Vec<u8>>,
+    attributes: Vec<Attribute>,
+) -> Result<SafeBag, KeystoreError> {
+    let bag_value = value.map_err(too_large)?;
+    let attributes = SetOfVec::try_from(attributes).map_err(too_large)?;
+    let bag_attributes = (!attributes.is_empty()).then_some(attributes);
+    Ok(SafeBag { bag_id, bag_value, bag_attributes })
+}
+
+/// A BMPString has no room for characters beyond the first 65536. Java and OpenSSL read it as
+/// UTF-16, so that is what is written.
+fn friendly_name(alias: &str) -> Result<Attribute, KeystoreError> {
+    let units = alias.encode_utf16().flat_map(u16::to_be_bytes).collect::<Vec<_>>();
+    attribute(FRIENDLY_NAME, Any::new(Tag::BmpString, units).and_then(|name| name.to_der()))
+}
+
+fn attribute(
+    oid: ObjectIdentifier,
+    value: der::Result<Vec<u8>>,
+) -> Result<Attribute, KeystoreError> {
+    let values = SetOfVec::try_from(vec![any(value)?]).map_err(too_large)?;
+    Ok(Attribute { oid, values })
+}
+
+/// Contents that are not encrypted, or whose parts are.
+fn plain(contents: Vec<u8>) -> Result<ContentInfo, KeystoreError> {
+    let content = any(OctetString::new(contents).and_then(|contents| contents.to_der()))?;
+    Ok(ContentInfo { content_type: DATA, content })
+}
+
+/// Certificates, encrypted.
+fn sealed(sealer: &Sealer<'_>, contents: Vec<u8>) -> Result<ContentInfo, KeystoreError> {
+    let (content_enc_alg, encrypted) = sealer.seal(Part::Certificates, Zeroizing::new(contents))?;
+    let encrypted_content = Some(OctetString::new(encrypted).map_err(too_large)?);
+    let enc_content_info =
+        EncryptedContentInfo { content_type: DATA, content_enc_alg, encrypted_content };
+    let data = EncryptedData { version: CmsVersion::V0, enc_content_info, unprotected_attrs: None };
+    Ok(ContentInfo { content_type: ENCRYPTED_DATA, content: any(data.to_der())? })
+}
+
+fn store(parts: Vec<ContentInfo>, sealer: Option<&Sealer<'_>>) -> Result<Vec<u8>, KeystoreError> {
+    let parts = parts.to_der().map_err(too_large)?;
+    let mac_data = sealer.map(|sealer| sealer.authenticate(&parts)).transpose()?;
+    Pfx { version: Version::V3, auth_safe: plain(parts)?, mac_data }.to_der().map_err(too_large)
+}
+
+pub(super) fn any(der: der::Result<Vec<u8>>) -> Result<Any, KeystoreError> {
+    der.and_then(|der| der::Decode::from_der(&der)).map_err(too_large)
+}
+
+/// Encoding our own structures fails only beyond DER's 256 MiB.
+pub(super) fn too_large(_: der::Error) -> KeystoreError {
+    KeystoreError::TooLarge
+}
