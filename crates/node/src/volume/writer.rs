@@ -1,0 +1,329 @@
+//! Puts the files of a volume on the disk, all at once: who reads them sees all of the old ones or
+//! all of the new ones, whenever this process ends.
+//!
+//! The layout is kubelet's:
+//!
+//! - `..2026_03_01_12_00_00.123`: a directory with the files. Never changed once it is complete.
+//! - `..data`: a link to it, replaced by a rename. This is the moment at which everything changes.
+//! - `ca.pem` → `..data/ca.pem`, for every name at the top: what users of the volume open. Made before
+//!   that moment if it is new and removed after it if it is old, so that at that moment the names are
+//!   right, too.
+//! - `..data_tmp`: a link that is about to get another name.
+//!
+//! Everything is done below the directory that was opened once, and no link is followed. Files and
+//! directories that are not of these kinds are left alone, since a host's projection may share its
+//! directory with other files. One process at a time may write to a volume; nobody else may write to
+//! it, and whoever does so damages only the volume, until the next write.
+
+#[cfg(test)]
+mod attacks;
+#[cfg(test)]
+mod killed;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use time::OffsetDateTime;
+use time::macros::format_description;
+
+use super::path::VolumePath;
+use super::payload::{File, Payload};
+use crate::files::{Access, DiskError, Files, Folder, Found, Operation};
+
+const DATA: &str = "..data";
+const STAGED: &str = "..data_tmp";
+/// More than any object that the API stores can hold, even as text.
+const MAX_FILE: usize = 8 << 20;
+
+/// The directory of a volume.
+#[derive(Clone)]
+pub struct Writer {
+    files: Files,
+    directory: PathBuf,
+}
+
+/// What a write has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// All of it was there already. No file was touched.
+    Unchanged,
+    /// The files are new ones.
+    Changed,
+}
+
+impl Writer {
+    /// A volume in this directory. Nothing is made or read yet.
+    pub fn new(directory: &Path, files: Files) -> Self {
+        Self { files, directory: directory.to_owned() }
+    }
+
+    /// Where the volume is.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Makes these the files of the volume, and tidies up after a process that was killed. After an
+    /// error it has the files from before. It is on the disk when this returns.
+    pub fn write(&self, payload: &Payload, now: OffsetDateTime) -> Result<Written, DiskError> {
+        let root = self.root(payload)?;
+        sweep(&root)?;
+        if let Some(current) = current(&root)?
+            && holds(&current, payload)?
+        {
+            if link_all(&root, payload)? | unlink_rest(&root, payload)? {
+                root.sync()?;
+            }
+            return Ok(Written::Unchanged);
+        }
+        if let Err(error) = replace(&root, payload, now) {
+            // It may be what fills the disk. Where it cannot be removed, the next write does so.
+            let _ = sweep(&root);
+            return Err(error);
+        }
+        // From here on it is written, whatever happens. What is left over goes next time.
+        if let Err(error) = unlink_rest(&root, payload).and_then(|_| sweep(&root)) {
+            tracing::warn!(volume = %self.directory.display(), "{error}");
+        }
+        Ok(Written::Changed)
+    }
+
+    /// The files of the volume, if it was ever written. Whatever else is there is not looked at.
+    pub fn read(&self) -> Result<Option<Payload>, DiskError> {
+        let Some(root) = self.files.folder(&self.directory)? else { return Ok(None) };
+        let Some(current) = current(&root)? else { return Ok(None) };
+        let mut payload = Payload::new(None);
+        visit(&current, |folder, path| {
+            let name = path.as_path().file_name().unwrap_or_default();
+            if let Some((bytes, access)) = folder.read(name, MAX_FILE)? {
+                let file = File { bytes, mode: access.mode, owner: access.owner };
+                // They have different paths: they are on a disk.
+                let _ = payload.add(path, file);
+            }
+            Ok(true)
+        })?;
+        Ok(Some(payload))
+    }
+
+    /// Removes the volume with everything in it.
+    pub fn remove(&self) -> Result<(), DiskError> {
+        let (Some(above), Some(name)) = (self.directory.parent(), self.directory.file_name())
+        else {
+            return Ok(());
+        };
+        match self.files.folder(above)? {
+            Some(above) => above.remove_all(name).and_then(|()| above.sync()),
+            None => Ok(()),
+        }
+    }
+
+    /// The open directory of the volume, in which the group may look around.
+    fn root(&self, payload: &Payload) -> Result<Folder, DiskError> {
+        let root = self.files.make_folder(&self.directory)?;
+        if payload.group().is_some() {
+            let (wanted, there) = (payload.folder_access(), root.access()?);
+            let access = Access { mode: there.mode | wanted.mode, ..wanted };
+            if !access.allows(&there) {
+                root.allow(&access)?;
+            }
+        }
+        Ok(root)
+    }
+}
+
+/// Writes everything next to what is there, and then puts it in its place.
+fn replace(root: &Folder, payload: &Payload, now: OffsetDateTime) -> Result<(), DiskError> {
+    let name = fill(root, payload, now)?;
+    root.sync()?;
+    link_all(root, payload)?;
+    if root.find(OsStr::new(DATA))? == Found::Folder {
+        // Nobody but us has any business with this name, and a link cannot take its place.
+        root.remove_all(OsStr::new(DATA))?;
+    }
+    link(root, OsStr::new(DATA), Path::new(&name))?;
+    root.sync()
+}
+
+/// Writes everything to a new directory, whose name this returns.
+fn fill(root: &Folder, payload: &Payload, now: OffsetDateTime) -> Result<String, DiskError> {
+    let name = generation(now);
+    let access = payload.folder_access();
+    let generation = root.make_folder(OsStr::new(&name), &access)?;
+    let mut folders = BTreeSet::new();
+    for (path, file) in payload.files() {
+        for folder in path.folders().map(Path::new) {
+            if folders.insert(folder) {
+                let (above, name) = parts(folder);
+                open(&generation, above)?.make_folder(name, &access)?;
+            }
+        }
+        let (above, name) = parts(path.as_path());
+        open(&generation, above)?.write(name, &file.bytes, &payload.access(file))?;
+    }
+    for folder in folders {
+        open(&generation, folder)?.sync()?;
+    }
+    generation.sync()?;
+    Ok(name)
+}
+
+/// Makes the links that users of the volume open. Returns whether there was anything to do.
+fn link_all(root: &Folder, payload: &Payload) -> Result<bool, DiskError> {
+    let mut changed = false;
+    for name in tops(payload) {
+        changed |= link(root, OsStr::new(name), &Path::new(DATA).join(name))?;
+    }
+    Ok(changed)
+}
+
+/// Removes those links of which nothing is left. What somebody else put there stays. Returns whether
+/// there was anything to do.
+fn unlink_rest(root: &Folder, payload: &Payload) -> Result<bool, DiskError> {
+    let wanted = tops(payload);
+    let mut changed = false;
+    for name in root.names()? {
+        let is_wanted = name.to_str().is_some_and(|name| wanted.contains(name));
+        if !is_wanted && root.find(&name)? == Found::Link(Path::new(DATA).join(&name)) {
+            root.remove(&name)?;
+            changed = true;
+        }
+    }
+    Ok(changed)
+}
+
+/// Puts a link in the place of whatever is there, unless it is there already; returns whether it was
+/// not. A directory is not replaced: somebody may need what is in it.
+fn link(root: &Folder, name: &OsStr, target: &Path) -> Result<bool, DiskError> {
+    if root.find(name)? == Found::Link(target.to_owned()) {
+        return Ok(false);
+    }
+    root.link(OsStr::new(STAGED), target)?;
+    root.rename(OsStr::new(STAGED), name)?;
+    Ok(true)
+}
+
+/// Removes what is left of writes that did not come to their end, and of those before the last.
+fn sweep(root: &Folder) -> Result<(), DiskError> {
+    let current = current_name(root)?;
+    for name in root.names()? {
+        let Some(text) = name.to_str() else { continue };
+        if text == STAGED || (is_generation(text) && Some(text) != current.as_deref()) {
+            root.remove_all(&name)?;
+        }
+    }
+    Ok(())
+}
+
+/// The directory that is current, if there is one.
+fn current(root: &Folder) -> Result<Option<Folder>, DiskError> {
+    match current_name(root)? {
+        Some(name) => root.folder(OsStr::new(&name)),
+        None => Ok(None),
+    }
+}
+
+/// Its name. A link that leads anywhere else is as good as none.
+fn current_name(root: &Folder) -> Result<Option<String>, DiskError> {
+    let Found::Link(target) = root.find(OsStr::new(DATA))? else { return Ok(None) };
+    let name = target.into_os_string().into_string().ok();
+    Ok(name.filter(|name| is_generation(name)))
+}
+
+/// Whether a directory has these files and nothing else, with the right owners and modes.
+fn holds(current: &Folder, payload: &Payload) -> Result<bool, DiskError> {
+    if !payload.folder_access().allows(&current.access()?) {
+        return Ok(false);
+    }
+    let mut count = 0;
+    let same = visit(current, |folder, path| {
+        count += 1;
+        let Some(file) = payload.get(&path) else {
+            let is_folder = payload.has_below(&path);
+            // A directory that is wanted is no file.
+            count -= usize::from(is_folder);
+            return Ok(is_folder);
+        };
+        let name = path.as_path().file_name().unwrap_or_default();
+        let found = folder.read(name, file.bytes.len().saturating_add(1))?;
+        Ok(found.is_some_and(|(bytes, access)| {
+            bytes == file.bytes && payload.access(file).allows(&access)
+        }))
+    })?;
+    Ok(same && count == payload.files().len() && folders_are_good(current, payload)?)
+}
+
+/// Whether the directories in it have the right owners and modes.
+fn folders_are_good(current: &Folder, payload: &Payload) -> Result<bool, DiskError> {
+    let all = payload.files().flat_map(|(path, _)| path.folders());
+    for folder in all.collect::<BTreeSet<_>>() {
+        let Some(folder) = current.descend(Path::new(folder))? else { return Ok(false) };
+        if !payload.folder_access().allows(&folder.access()?) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Calls for everything below a directory, with the directory that it is in, as long as the answer
+/// is yes. Returns whether it always was. Directories are called for, too, and then gone into.
+fn visit(
+    top: &Folder,
+    mut call: impl FnMut(&Folder, VolumePath) -> Result<bool, DiskError>,
+) -> Result<bool, DiskError> {
+    let mut folders = vec![PathBuf::new()];
+    while let Some(path) = folders.pop() {
+        let Some(folder) = top.descend(&path)? else { return Ok(false) };
+        for name in folder.names()? {
+            let path = path.join(&name);
+            // What has no such path was not written by us.
+            let Some(known) = path.to_str().and_then(|path| VolumePath::parse(path).ok()) else {
+                return Ok(false);
+            };
+            if !call(&folder, known)? {
+                return Ok(false);
+            }
+            if folder.find(&name)? == Found::Folder {
+                folders.push(path);
+            }
+        }
+    }
+    Ok(true)
+}
+
+fn open(generation: &Folder, folder: &Path) -> Result<Folder, DiskError> {
+    let gone = || DiskError {
+        operation: Operation::Read,
+        path: folder.to_owned(),
+        source: std::io::ErrorKind::NotFound.into(),
+    };
+    generation.descend(folder)?.ok_or_else(gone)
+}
+
+fn parts(path: &Path) -> (&Path, &OsStr) {
+    (path.parent().unwrap_or(Path::new("")), path.file_name().unwrap_or_default())
+}
+
+fn tops(payload: &Payload) -> BTreeSet<&str> {
+    payload.files().map(|(path, _)| path.top()).collect()
+}
+
+/// A name for a directory, as kubelet's are.
+fn generation(now: OffsetDateTime) -> String {
+    let format = format_description!("..[year]_[month]_[day]_[hour]_[minute]_[second].");
+    let time = now.to_offset(time::UtcOffset::UTC).format(format).unwrap_or_default();
+    format!("{time}{}", rand::random::<u32>())
+}
+
+/// Whether it is such a name.
+fn is_generation(name: &str) -> bool {
+    let shape = "..0000_00_00_00_00_00.";
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let Some((time, number)) = name.split_at_checked(shape.len()) else { return false };
+    let same = time.bytes().zip(shape.bytes()).all(|(byte, pattern)| match pattern {
+        b'0' => byte.is_ascii_digit(),
+        _ => byte == pattern,
+    });
+    same && !number.is_empty() && digits(number)
+}
