@@ -22,12 +22,14 @@ mod killed;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use time::OffsetDateTime;
 use time::macros::format_description;
+use zeroize::Zeroizing;
 
 use super::path::VolumePath;
 use super::payload::{File, Payload};
@@ -96,13 +98,12 @@ impl Writer {
         let Some(current) = current(&root)? else { return Ok(None) };
         let mut payload = Payload::new(None);
         visit(&current, |folder, path| {
-            let name = path.as_path().file_name().unwrap_or_default();
-            if let Some((bytes, access)) = folder.read(name, MAX_FILE)? {
+            if let Some((bytes, access)) = folder.read(name_of(path.as_str()), MAX_FILE)? {
                 let file = File { bytes, mode: access.mode, owner: access.owner };
                 // They have different paths: they are on a disk.
                 let _ = payload.add(path, file);
             }
-            Ok(true)
+            Ok(())
         })?;
         Ok(Some(payload))
     }
@@ -151,19 +152,27 @@ fn fill(root: &Folder, payload: &Payload, now: OffsetDateTime) -> Result<String,
     let name = generation(now);
     let access = payload.folder_access();
     let generation = root.make_folder(OsStr::new(&name), &access)?;
-    let mut folders = BTreeSet::new();
+    let mut made = BTreeSet::new();
     for (path, file) in payload.files() {
-        for folder in path.folders().map(Path::new) {
-            if folders.insert(folder) {
-                let (above, name) = parts(folder);
-                open(&generation, above)?.make_folder(name, &access)?;
+        let folder = down(&generation, path, |above, name, path| {
+            if made.insert(path) {
+                above.make_folder(name, &access).map(Some)
+            } else {
+                above.folder(name)
             }
-        }
-        let (above, name) = parts(path.as_path());
-        open(&generation, above)?.write(name, &file.bytes, &payload.access(file))?;
+        })?;
+        let folder = folder.ok_or_else(|| gone(path))?;
+        folder.write(name_of(path.as_str()), &file.bytes, &payload.access(file))?;
     }
-    for folder in folders {
-        open(&generation, folder)?.sync()?;
+    // Only now, when all names are in them.
+    for (path, _) in payload.files() {
+        down(&generation, path, |above, name, path| {
+            let folder = above.folder(name)?;
+            if let Some(folder) = folder.as_ref().filter(|_| made.remove(path)) {
+                folder.sync()?;
+            }
+            Ok(folder)
+        })?;
     }
     generation.sync()?;
     Ok(name)
@@ -233,76 +242,87 @@ fn current_name(root: &Folder) -> Result<Option<String>, DiskError> {
 
 /// Whether a directory has these files and nothing else, with the right owners and modes.
 fn holds(current: &Folder, payload: &Payload) -> Result<bool, DiskError> {
-    if !payload.folder_access().allows(&current.access()?) {
+    let mut unseen = names_by_folder(payload);
+    let mut is_good = |folder: &Folder, path: &str| match unseen.remove(path) {
+        None => Ok(true),
+        Some(names) => Ok(payload.folder_access().allows(&folder.access()?)
+            && folder.names()?.iter().map(OsString::as_os_str).eq(names)),
+    };
+    if !is_good(current, "")? {
         return Ok(false);
     }
-    let mut count = 0;
-    let same = visit(current, |folder, path| {
-        count += 1;
-        let Some(file) = payload.get(&path) else {
-            let is_folder = payload.has_below(&path);
-            // A directory that is wanted is no file.
-            count -= usize::from(is_folder);
-            return Ok(is_folder);
-        };
-        let name = path.as_path().file_name().unwrap_or_default();
-        let found = folder.read(name, file.bytes.len().saturating_add(1))?;
-        Ok(found.is_some_and(|(bytes, access)| {
+    for (path, file) in payload.files() {
+        let folder = down(current, path, |above, name, path| match above.folder(name)? {
+            Some(folder) if is_good(&folder, path)? => Ok(Some(folder)),
+            Some(_) | None => Ok(None),
+        })?;
+        let Some(folder) = folder else { return Ok(false) };
+        let found = folder.read(name_of(path.as_str()), file.bytes.len().saturating_add(1))?;
+        let is_same = |(bytes, access): (Zeroizing<Vec<u8>>, Access)| {
             bytes == file.bytes && payload.access(file).allows(&access)
-        }))
-    })?;
-    Ok(same && count == payload.files().len() && folders_are_good(current, payload)?)
-}
-
-/// Whether the directories in it have the right owners and modes.
-fn folders_are_good(current: &Folder, payload: &Payload) -> Result<bool, DiskError> {
-    let all = payload.files().flat_map(|(path, _)| path.folders());
-    for folder in all.collect::<BTreeSet<_>>() {
-        let Some(folder) = current.descend(Path::new(folder))? else { return Ok(false) };
-        if !payload.folder_access().allows(&folder.access()?) {
+        };
+        if !found.is_some_and(is_same) {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-/// Calls for everything below a directory, with the directory that it is in, as long as the answer
-/// is yes. Returns whether it always was. Directories are called for, too, and then gone into.
+/// Which names each directory has.
+fn names_by_folder(payload: &Payload) -> BTreeMap<&str, BTreeSet<&OsStr>> {
+    let mut names = BTreeMap::from([("", BTreeSet::new())]);
+    for (path, _) in payload.files() {
+        for path in path.folders().chain([path.as_str()]) {
+            let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+            names.entry(above).or_default().insert(OsStr::new(name));
+        }
+    }
+    names
+}
+
+/// Opens the directory that a file is in. `step` opens each one on the way, from the one above, its
+/// name and its path; where it has none, this has none.
+fn down<'path>(
+    top: &Folder,
+    path: &'path VolumePath,
+    mut step: impl FnMut(&Folder, &OsStr, &'path str) -> Result<Option<Folder>, DiskError>,
+) -> Result<Option<Folder>, DiskError> {
+    let mut at = top.folder(OsStr::new("."))?;
+    for path in path.folders() {
+        let Some(above) = at else { return Ok(None) };
+        at = step(&above, name_of(path), path)?;
+    }
+    Ok(at)
+}
+
+/// Calls for everything below a directory that is none itself, with the directory that it is in.
 fn visit(
     top: &Folder,
-    mut call: impl FnMut(&Folder, VolumePath) -> Result<bool, DiskError>,
-) -> Result<bool, DiskError> {
+    mut call: impl FnMut(&Folder, VolumePath) -> Result<(), DiskError>,
+) -> Result<(), DiskError> {
     let mut folders = vec![PathBuf::new()];
     while let Some(path) = folders.pop() {
-        let Some(folder) = top.descend(&path)? else { return Ok(false) };
+        let Some(folder) = top.descend(&path)? else { continue };
         for name in folder.names()? {
             let path = path.join(&name);
-            // What has no such path was not written by us.
-            let Some(known) = path.to_str().and_then(|path| VolumePath::parse(path).ok()) else {
-                return Ok(false);
-            };
-            if !call(&folder, known)? {
-                return Ok(false);
-            }
             if folder.find(&name)? == Found::Folder {
                 folders.push(path);
+            } else if let Some(Ok(path)) = path.to_str().map(VolumePath::parse) {
+                call(&folder, path)?;
             }
         }
     }
-    Ok(true)
+    Ok(())
 }
 
-fn open(generation: &Folder, folder: &Path) -> Result<Folder, DiskError> {
-    let gone = || DiskError {
-        operation: Operation::Read,
-        path: folder.to_owned(),
-        source: std::io::ErrorKind::NotFound.into(),
-    };
-    generation.descend(folder)?.ok_or_else(gone)
+fn gone(path: &VolumePath) -> DiskError {
+    let (operation, path) = (Operation::Read, path.as_path().to_owned());
+    DiskError { operation, path, source: ErrorKind::NotFound.into() }
 }
 
-fn parts(path: &Path) -> (&Path, &OsStr) {
-    (path.parent().unwrap_or(Path::new("")), path.file_name().unwrap_or_default())
+/// The last element of a path.
+fn name_of(path: &str) -> &OsStr {
+    OsStr::new(path.rsplit('/').next().unwrap_or(path))
 }
 
 fn tops(payload: &Payload) -> BTreeSet<&str> {
