@@ -5,7 +5,7 @@
 //! and whoever writes it.
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

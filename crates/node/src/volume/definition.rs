@@ -5,7 +5,7 @@
 
 mod read;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::BTreeMap;
 

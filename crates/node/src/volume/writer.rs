@@ -20,7 +20,7 @@ mod attacks;
 #[cfg(test)]
 mod killed;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
