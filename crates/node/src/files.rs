@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
-pub use folder::{Access, Folder, Found};
+pub use folder::{Access, Contents, Folder, Found};
 
 /// Only the owner may read.
 pub const PRIVATE: u32 = 0o600;

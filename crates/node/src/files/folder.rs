@@ -32,6 +32,14 @@ pub struct Access {
     pub group: Option<u32>,
 }
 
+/// A file that was read.
+pub struct Contents {
+    /// What is in it.
+    pub bytes: Zeroizing<Vec<u8>>,
+    /// Whose it is.
+    pub access: Access,
+}
+
 /// What has a name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
@@ -90,11 +98,11 @@ impl Folder {
     /// Opens a directory in it. None if there is none under this name, or something else.
     pub fn folder(&self, name: &OsStr) -> Result<Option<Folder>, DiskError> {
         let path = self.path.join(name);
-        let open =
-            || match rustix::fs::openat(&self.handle, name, directory_flags(), Mode::empty()) {
-                Err(rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP) => Ok(None),
-                opened => Ok(Some(opened?)),
-            };
+        let open = || match rustix::fs::openat(&self.handle, name, directory_flags(), Mode::empty())
+        {
+            Err(rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP) => Ok(None),
+            opened => Ok(Some(opened?)),
+        };
         let handle = optional(self.files.perform(Operation::Read, &path, open))?.flatten();
         Ok(handle.map(|handle| self.files.opened(handle, path)))
     }
@@ -145,11 +153,7 @@ impl Folder {
     }
 
     /// A file's contents, cut off after `limit` bytes, and whose it is. None if there is no file.
-    pub fn read(
-        &self,
-        name: &OsStr,
-        limit: usize,
-    ) -> Result<Option<(Zeroizing<Vec<u8>>, Access)>, DiskError> {
+    pub fn read(&self, name: &OsStr, limit: usize) -> Result<Option<Contents>, DiskError> {
         let read = || {
             // A pipe under this name must not keep anybody waiting.
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -162,9 +166,9 @@ impl Folder {
             if !file.metadata()?.is_file() {
                 return Ok(None);
             }
-            let mut contents = Zeroizing::new(Vec::new());
-            file.take(u64::try_from(limit).unwrap_or(u64::MAX)).read_to_end(&mut contents)?;
-            Ok(Some((contents, access)))
+            let mut bytes = Zeroizing::new(Vec::new());
+            file.take(u64::try_from(limit).unwrap_or(u64::MAX)).read_to_end(&mut bytes)?;
+            Ok(Some(Contents { bytes, access }))
         };
         Ok(optional(self.perform(Operation::Read, name, read))?.flatten())
     }

@@ -338,9 +338,8 @@ fn found<'a, T>(
     name: &str,
     known: &'a BTreeMap<String, Option<Arc<T>>>,
 ) -> Result<Option<&'a T>, Blocked> {
-    let unknown = || {
-        blocked(format!("failed to sync {kind} cache: timed out waiting for the condition"))
-    };
+    let unknown =
+        || blocked(format!("failed to sync {kind} cache: timed out waiting for the condition"));
     known.get(name).map(|object| object.as_deref()).ok_or_else(unknown)
 }
 

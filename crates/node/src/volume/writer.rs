@@ -29,11 +29,10 @@ use std::path::{Path, PathBuf};
 
 use time::OffsetDateTime;
 use time::macros::format_description;
-use zeroize::Zeroizing;
 
 use super::path::VolumePath;
 use super::payload::{File, Payload};
-use crate::files::{Access, DiskError, Files, Folder, Found, Operation};
+use crate::files::{Access, Contents, DiskError, Files, Folder, Found, Operation};
 
 const DATA: &str = "..data";
 const STAGED: &str = "..data_tmp";
@@ -98,7 +97,9 @@ impl Writer {
         let Some(current) = current(&root)? else { return Ok(None) };
         let mut payload = Payload::new(None);
         visit(&current, |folder, path| {
-            if let Some((bytes, access)) = folder.read(name_of(path.as_str()), MAX_FILE)? {
+            if let Some(Contents { bytes, access }) =
+                folder.read(name_of(path.as_str()), MAX_FILE)?
+            {
                 let file = File { bytes, mode: access.mode, owner: access.owner };
                 // They have different paths: they are on a disk.
                 let _ = payload.add(path, file);
@@ -258,8 +259,8 @@ fn holds(current: &Folder, payload: &Payload) -> Result<bool, DiskError> {
         })?;
         let Some(folder) = folder else { return Ok(false) };
         let found = folder.read(name_of(path.as_str()), file.bytes.len().saturating_add(1))?;
-        let is_same = |(bytes, access): (Zeroizing<Vec<u8>>, Access)| {
-            bytes == file.bytes && payload.access(file).allows(&access)
+        let is_same = |found: Contents| {
+            found.bytes == file.bytes && payload.access(file).allows(&found.access)
         };
         if !found.is_some_and(is_same) {
             return Ok(false);

@@ -278,9 +278,8 @@ impl Reader<'_> {
                 "specify at least one of credentialBundlePath, keyPath, and certificateChainPath";
             self.errors.required(at, detail);
         }
-        let [bundle, key, chain] = named.map(|(field, path)| {
-            if path.is_empty() { None } else { self.path(path, at, field) }
-        });
+        let [bundle, key, chain] = named
+            .map(|(field, path)| if path.is_empty() { None } else { self.path(path, at, field) });
         CertificateSource {
             signer,
             key_type,

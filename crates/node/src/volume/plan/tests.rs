@@ -116,10 +116,7 @@ fn anchors_come_by_name_or_by_signer_and_labels() {
         (json!({"name": "plain"}), Ok(pem(&[&texts[0]]))),
         (json!({"name": "a.b:c:one"}), Ok(pem(&[&texts[1]]))),
         (json!({"name": "gone"}), Err(missing)),
-        (
-            json!({"signerName": "a.b/c", "labelSelector": live}),
-            Ok(pem(&[&texts[1], &texts[2]])),
-        ),
+        (json!({"signerName": "a.b/c", "labelSelector": live}), Ok(pem(&[&texts[1], &texts[2]]))),
         (json!({"signerName": "a.b/c", "labelSelector": {}}), Ok(all)),
         (json!({"signerName": "a.b/c"}), Err(zero)),
         (json!({"signerName": "x.y/z", "labelSelector": {}}), Err(zero)),
@@ -185,8 +182,7 @@ fn objects_are_whole_or_by_item() {
         let items = json!([{"key": "c", "path": "x/c", "mode": 0o400}, {"key": "a", "path": "a"}]);
         let some = vec![file("a", "A", 0o644), file("x/c", "C", 0o400)];
         let more = json!([{"key": "a", "path": "a"}, {"key": "z", "path": "z"}]);
-        let unsynced =
-            format!("failed to sync {word} cache: timed out waiting for the condition");
+        let unsynced = format!("failed to sync {word} cache: timed out waiting for the condition");
         // Which, what comes out, and what comes out if it is optional.
         let none = Vec::new();
         let cases = [
@@ -377,9 +373,7 @@ fn modes_and_owners_are_those_of_the_definition_and_the_pod() {
 fn readers_are_who_everything_in_a_pod_runs_as() {
     let user = |id: Value| json!({"name": "c", "securityContext": {"runAsUser": id}});
     let silent = || json!({"name": "c"});
-    let whole = |more: Value, containers: Vec<Value>, init: Vec<Value>| {
-        json!({"securityContext": more, "containers": containers, "initContainers": init})
-    };
+    let whole = |more: Value, containers: Vec<Value>, init: Vec<Value>| json!({"securityContext": more, "containers": containers, "initContainers": init});
     let cases = [
         (whole(json!({}), vec![silent()], vec![]), (None, None)),
         (whole(json!({"fsGroup": 7}), vec![silent()], vec![]), (None, Some(7))),

@@ -28,8 +28,11 @@ fn outside(dir: &Path) -> PathBuf {
     outside
 }
 
+/// Everything there is to know of a file.
+type Facts = (u64, u64, [u32; 3], [i64; 2]);
+
 /// Everything there is to know of everything in a directory.
-fn facts(directory: &Path) -> BTreeMap<PathBuf, (u64, u32, u32, u32, i64, i64, u64)> {
+fn facts(directory: &Path) -> BTreeMap<PathBuf, Facts> {
     let mut found = BTreeMap::new();
     let mut rest = vec![directory.to_owned()];
     while let Some(path) = rest.pop() {
@@ -37,10 +40,9 @@ fn facts(directory: &Path) -> BTreeMap<PathBuf, (u64, u32, u32, u32, i64, i64, u
         if facts.is_dir() {
             rest.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
         }
-        let (inode, length) = (facts.ino(), facts.size());
-        let (mode, owner, group) = (facts.mode(), facts.uid(), facts.gid());
-        let (seconds, rest) = (facts.ctime(), facts.ctime_nsec());
-        found.insert(path, (inode, mode, owner, group, seconds, rest, length));
+        let access = [facts.mode(), facts.uid(), facts.gid()];
+        let changed = [facts.ctime(), facts.ctime_nsec()];
+        found.insert(path, (facts.ino(), facts.size(), access, changed));
     }
     found
 }
@@ -186,7 +188,8 @@ fn links_swapped_in_meanwhile_are_not_followed() {
         });
         // Some of it fails, and that is all that may happen.
         for round in 0.. {
-            let _ = Writer::new(writer.directory(), Files::default()).write(&sets[round % 2], START);
+            let _ =
+                Writer::new(writer.directory(), Files::default()).write(&sets[round % 2], START);
             if (round > 300 && swaps.load(SeqCst) > 100) || attacker.is_finished() {
                 break;
             }
