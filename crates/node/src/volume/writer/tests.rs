@@ -201,6 +201,12 @@ fn files_have_their_modes_and_owners() {
     fs::set_permissions(writer.directory().join("ca"), other).unwrap();
     assert_eq!(writer.write(&files, START).unwrap(), Written::Changed);
     assert_eq!(facts("ca"), (0o444, own.uid(), group));
+
+    // Without the group it is nobody's in particular again.
+    let files = payload(&[("a/key", "K"), ("ca", "A")]);
+    assert_eq!(writer.write(&files, START).unwrap(), Written::Changed);
+    assert_eq!((facts("a").0, facts("a/key").0), (0o755, 0o644));
+    assert_eq!(writer.write(&files, START).unwrap(), Written::Unchanged);
 }
 
 #[test]
