@@ -103,14 +103,14 @@ impl Folder {
             Err(rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP) => Ok(None),
             opened => Ok(Some(opened?)),
         };
-        let handle = optional(self.files.perform(Operation::Read, &path, open))?.flatten();
+        let handle = optional(self.perform(Operation::Read, name, open))?.flatten();
         Ok(handle.map(|handle| self.files.opened(handle, path)))
     }
 
     /// Makes a directory that nothing else has the name of, and opens it.
     pub fn make_folder(&self, name: &OsStr, access: &Access) -> Result<Folder, DiskError> {
         let path = self.path.join(name);
-        let handle = self.files.perform(Operation::MakeDirectory, &path, || {
+        let handle = self.perform(Operation::MakeDirectory, name, || {
             rustix::fs::mkdirat(&self.handle, name, Mode::RWXU)?;
             Ok(rustix::fs::openat(&self.handle, name, directory_flags(), Mode::empty())?)
         })?;
@@ -200,7 +200,10 @@ impl Folder {
 
     /// Gives something in it another name, which may be another file's or link's until then.
     pub fn rename(&self, from: &OsStr, to: &OsStr) -> Result<(), DiskError> {
-        let rename = || Ok(rustix::fs::renameat(&self.handle, from, &self.handle, to)?);
+        let rename = || {
+            single(from)?;
+            Ok(rustix::fs::renameat(&self.handle, from, &self.handle, to)?)
+        };
         self.perform(Operation::Rename, to, rename)
     }
 
@@ -285,8 +288,16 @@ impl Folder {
         name: &OsStr,
         act: impl FnOnce() -> io::Result<T>,
     ) -> Result<T, DiskError> {
-        self.files.perform(operation, &self.path.join(name), act)
+        self.files.perform(operation, &self.path.join(name), || single(name).and_then(|()| act()))
     }
+}
+
+/// Refuses what is no name but a path: it could lead anywhere.
+fn single(name: &OsStr) -> io::Result<()> {
+    if name.as_bytes().contains(&b'/') || name == ".." || name.is_empty() {
+        return Err(ErrorKind::InvalidInput.into());
+    }
+    Ok(())
 }
 
 fn directory_flags() -> OFlags {

@@ -4,29 +4,31 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::thread;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use super::tests::{expected, names, payload, visible, volume};
 use super::{Writer, Written};
-use crate::files::Files;
+use crate::files::{Files, Operation};
 use crate::testing::START;
 
-/// A directory that is nobody's business, looking like a volume, so that everything would fit.
+/// A directory that is nobody's business. It looks like the volume, and has the same in it, so that
+/// everything would fit.
 fn outside(dir: &Path) -> PathBuf {
     let outside = dir.join("outside");
-    let generation = outside.join("..2026_03_01_12_00_00.5");
+    let generation = outside.join(GENERATION);
     fs::create_dir_all(generation.join("pki")).unwrap();
-    for path in ["ca.pem", "pki/key", "victim"] {
-        fs::write(generation.join(path), "mine").unwrap();
-    }
-    symlink("..2026_03_01_12_00_00.5", outside.join("..data")).unwrap();
+    fs::write(generation.join("ca.pem"), "A").unwrap();
+    fs::write(generation.join("pki/key"), "K").unwrap();
+    symlink(GENERATION, outside.join("..data")).unwrap();
     symlink("..data/victim", outside.join("victim")).unwrap();
-    fs::write(outside.join("plain"), "mine").unwrap();
+    fs::write(outside.join("plain"), "A").unwrap();
     fs::create_dir(outside.join("pki")).unwrap();
-    fs::write(outside.join("pki/key"), "mine").unwrap();
+    fs::write(outside.join("pki/key"), "K").unwrap();
     outside
 }
+
+const GENERATION: &str = "..2026_03_01_12_00_00.5";
 
 /// Everything there is to know of a file.
 type Facts = (u64, u64, [u32; 3], [i64; 2]);
@@ -60,12 +62,11 @@ const ATTACKS: [(&str, Attack); 9] = [
         replace(&volume.join("..data"), outside);
     }),
     ("the same, by name", |volume, outside| {
-        let generation = outside.join("..2026_03_01_12_00_00.5");
-        replace(&volume.join("..data"), &generation);
+        replace(&volume.join("..data"), &outside.join(GENERATION));
     }),
     ("the current directory", |volume, outside| {
         let current = fs::read_link(volume.join("..data")).unwrap();
-        replace(&volume.join(current), outside);
+        replace(&volume.join(current), &outside.join(GENERATION));
     }),
     ("a directory of it", |volume, outside| {
         replace(&volume.join("..data/pki"), &outside.join("pki"));
@@ -110,6 +111,10 @@ fn links_to_other_places_are_not_followed() {
             let files = payload(&[("ca.pem", contents), ("pki/key", "K")]);
             writer.write(&files, START).unwrap();
             assert_eq!(visible(writer.directory()), expected(&files), "{what}");
+            for name in ["ca.pem", "pki/key"] {
+                let real = fs::canonicalize(writer.directory().join(name)).unwrap();
+                assert!(real.starts_with(writer.directory()), "{what}: {real:?}");
+            }
             assert_eq!(names(writer.directory()).len(), 4, "{what}");
             let (mut before, mut after) = (before, facts(&outside));
             // A second name of a file, made and removed, changes its time: that was the attack.
@@ -117,7 +122,7 @@ fn links_to_other_places_are_not_followed() {
                 facts.remove(&outside.join("plain"));
             }
             assert_eq!(before, after, "{what}");
-            assert_eq!(fs::read_to_string(outside.join("plain")).unwrap(), "mine", "{what}");
+            assert_eq!(fs::read_to_string(outside.join("plain")).unwrap(), "A", "{what}");
             writer.remove().unwrap();
             assert_eq!(facts(&outside).len(), before.len() + 1, "{what}");
         }
@@ -172,46 +177,66 @@ fn a_pipe_keeps_nobody_waiting() {
 }
 
 #[test]
-fn links_swapped_in_meanwhile_are_not_followed() {
-    let (dir, writer) = volume();
-    let outside = outside(dir.path());
-    let sets = ["A", "B"].map(|text| payload(&[("ca.pem", text), ("pki/key", "K")]));
-    writer.write(&sets[0], START).unwrap();
-    let before = facts(&outside);
-    let (stop, swaps) = (AtomicBool::new(false), AtomicUsize::new(0));
-    thread::scope(|scope| {
-        let attacker = scope.spawn(|| {
-            while !stop.load(SeqCst) {
-                swap_everything(writer.directory(), &outside);
-                swaps.fetch_add(1, SeqCst);
-            }
-        });
-        // Some of it fails, and that is all that may happen.
-        for round in 0.. {
-            let _ =
-                Writer::new(writer.directory(), Files::default()).write(&sets[round % 2], START);
-            if (round > 300 && swaps.load(SeqCst) > 100) || attacker.is_finished() {
+fn links_swapped_in_before_any_operation_are_not_followed() {
+    let swaps: [Attack; 3] = [swap_inner, swap_outer, |volume, outside| {
+        swap_inner(volume, outside);
+        swap_outer(volume, outside);
+    }];
+    let mut attacks = 0;
+    for swap in swaps {
+        for at in 0.. {
+            let (dir, writer) = volume();
+            let outside = outside(dir.path());
+            let old = payload(&[("ca.pem", "A"), ("pki/key", "K")]);
+            let new = payload(&[("ca.pem", "B"), ("pki/key", "K"), ("pki/more", "M")]);
+            writer.write(&old, START).unwrap();
+            let before = facts(&outside);
+            let done = Arc::new(AtomicUsize::new(0));
+            let attacked = {
+                let (done, outside) = (done.clone(), outside.clone());
+                let directory = writer.directory().to_owned();
+                Files::with_hook(Arc::new(move |_: Operation, _: &Path| {
+                    if done.fetch_add(1, SeqCst) == at {
+                        swap(&directory, &outside);
+                    }
+                    Ok(())
+                }))
+            };
+            // Some of them fail, and that is all that may happen.
+            let _ = Writer::new(writer.directory(), attacked).write(&new, START);
+            assert_eq!(facts(&outside), before, "at {at}");
+            writer.write(&new, START).unwrap();
+            assert_eq!(visible(writer.directory()), expected(&new), "at {at}");
+            assert_eq!(facts(&outside), before, "at {at}");
+            attacks += 1;
+            if done.load(SeqCst) <= at {
                 break;
             }
         }
-        stop.store(true, SeqCst);
-    });
-    assert_eq!(facts(&outside), before);
-    writer.write(&sets[0], START).unwrap();
-    assert_eq!(visible(writer.directory()), expected(&sets[0]));
+    }
+    assert!(attacks > 150, "{attacks}");
 }
 
-/// Replaces every directory of a volume, and every directory in those, by a link.
-fn swap_everything(volume: &Path, outside: &Path) {
-    for entry in fs::read_dir(volume).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            let inner = path.join("pki");
-            // Moved aside, as an open directory would be, and not removed.
-            let _ = fs::rename(&inner, path.join("moved"));
-            let _ = symlink(outside.join("pki"), &inner);
-            let _ = fs::rename(&path, volume.join("..2026_01_01_00_00_00.9"));
+/// Replaces the directories in those of a volume by links.
+fn swap_inner(volume: &Path, outside: &Path) {
+    for generation in generations(volume) {
+        if generation.join("pki").is_dir() {
+            // Moved aside, so that it is still there for who has it open.
+            fs::rename(generation.join("pki"), generation.join("moved")).unwrap();
+            symlink(outside.join("pki"), generation.join("pki")).unwrap();
         }
-        let _ = symlink(outside, &path);
     }
+}
+
+/// Replaces the directories of a volume by links.
+fn swap_outer(volume: &Path, outside: &Path) {
+    for (number, generation) in generations(volume).into_iter().enumerate() {
+        fs::rename(&generation, volume.join(format!("..2026_01_01_00_00_00.{number}"))).unwrap();
+        symlink(outside.join(GENERATION), &generation).unwrap();
+    }
+}
+
+fn generations(volume: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(volume).unwrap().map(|entry| entry.unwrap().path());
+    entries.filter(|path| fs::symlink_metadata(path).unwrap().is_dir()).collect()
 }
