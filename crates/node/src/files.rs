@@ -1,5 +1,7 @@
 //! Every operation on the disk, in one place: each can be made to fail, or to be the last.
 
+mod folder;
+
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -8,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use zeroize::Zeroizing;
+
+pub use folder::{Access, Contents, Folder, Found};
 
 /// Only the owner may read.
 pub const PRIVATE: u32 = 0o600;
@@ -39,6 +43,8 @@ pub enum Operation {
     Rename,
     /// Makes a link.
     Link,
+    /// Says whose a file or a directory is, and who may do what with it.
+    Allow,
     /// Removes a file.
     Remove,
 }
@@ -82,6 +88,7 @@ impl Operation {
             Self::Sync => "sync",
             Self::Rename => "rename",
             Self::Link => "link",
+            Self::Allow => "set the owner or mode of",
             Self::Remove => "remove",
         }
     }

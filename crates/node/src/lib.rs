@@ -9,6 +9,7 @@
 //! - [`present`]: shows in TLS handshakes whatever certificate is current.
 //! - [`client`]: a client of the API that is the node.
 //! - [`register`]: the Node object, its status and its heartbeat.
+//! - [`volume`]: projected volumes: what is to be in them, and how it gets there.
 //! - [`events`]: what happens, told on the Node.
 //! - [`serving`]: the node's own server: health and metrics.
 //! - [`metrics`], [`status`]: what is known, for programs and for people.
@@ -36,6 +37,7 @@ pub mod serving;
 pub mod status;
 pub mod store;
 pub mod template;
+pub mod volume;
 
 pub use agent::{Options, RunError, run};
 

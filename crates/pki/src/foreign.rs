@@ -40,7 +40,9 @@ pub use algorithm::{Hash, SignatureAlgorithm};
 pub use alt_names::AltNames;
 pub use anchors::{Anchor, AnchorError, EntryError, EntryFault, parse_trust_anchors};
 pub use certificate::ForeignCertificate;
-pub use chain::{BlockError, ChainError, IssuedChain, LeafFault, parse_certificate_blocks};
+pub use chain::{
+    BlockError, ChainError, IssuedChain, LeafFault, labelled_certificates, parse_certificate_blocks,
+};
 pub use key::{EllipticCurve, KeyAlgorithm, PodKeyError, PodKeyType, SubjectKey};
 pub use name::{Name, NameAttribute};
 pub use request::{CertificateRequest, RequestError, RequestedExtension};

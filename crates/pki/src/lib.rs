@@ -53,7 +53,8 @@ pub use foreign::{
     AltNames, Anchor, AnchorError, BlockError, CertificateRequest, ChainError, EllipticCurve,
     EntryError, EntryFault, ForeignCertificate, Hash, IssuedChain, KeyAlgorithm, LeafFault, Name,
     NameAttribute, PodKeyError, PodKeyType, RequestError, RequestedExtension, SignatureAlgorithm,
-    SignatureError, SubjectKey, parse_certificate_blocks, parse_trust_anchors,
+    SignatureError, SubjectKey, labelled_certificates, parse_certificate_blocks,
+    parse_trust_anchors,
 };
 pub use issuance::{Issuance, Issued, IssuedSubject, Lint, Warning, issue_certificate};
 pub use jws::{JwkParameters, JwsKey};

@@ -46,6 +46,12 @@ pub fn parse_certificate_blocks(text: &[u8]) -> Result<Vec<ForeignCertificate>, 
     if certificates.is_empty() { Err(BlockError::Missing) } else { Ok(certificates) }
 }
 
+/// What is in the blocks of a text that are labelled as certificates, without their headers. Other
+/// blocks and the text around them are passed over; whether it is a certificate is not looked at.
+pub fn labelled_certificates(text: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    scan::blocks(text).filter(|block| block.label == CERTIFICATE).map(|block| block.contents)
+}
+
 /// A certificate that was issued for a key, and the text of the chain that it begins.
 ///
 /// Kubernetes looks at the leaf first, then at other things, and only then at the rest of the chain;

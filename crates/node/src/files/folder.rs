@@ -1,0 +1,323 @@
+//! An open directory. What is done goes to what was opened, wherever paths lead by then: no link is
+//! ever followed, whoever puts one there.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Permissions};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+use zeroize::Zeroizing;
+
+use super::{DiskError, Files, Operation, failed, optional};
+
+/// A directory that is open.
+pub struct Folder {
+    handle: File,
+    path: PathBuf,
+    files: Files,
+}
+
+/// Whose a file or a directory is, and who may do what with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// The bits of `chmod`.
+    pub mode: u32,
+    /// The user; none leaves it to the system.
+    pub owner: Option<u32>,
+    /// The group; none leaves it to the system.
+    pub group: Option<u32>,
+}
+
+/// A file that was read.
+pub struct Contents {
+    /// What is in it.
+    pub bytes: Zeroizing<Vec<u8>>,
+    /// Whose it is.
+    pub access: Access,
+}
+
+/// What has a name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing.
+    Nothing,
+    /// A link to this, which need not be there.
+    Link(PathBuf),
+    /// A directory.
+    Folder,
+    /// A file, or something that is none of these.
+    Other,
+}
+
+impl Access {
+    /// Whether what is there is as it should be.
+    pub fn allows(&self, there: &Self) -> bool {
+        let same = |want: Option<u32>, has: Option<u32>| want.is_none() || want == has;
+        self.mode == there.mode && same(self.owner, there.owner) && same(self.group, there.group)
+    }
+}
+
+impl Files {
+    /// Opens a directory, unless there is none. A link to one is an error.
+    pub fn folder(&self, path: &Path) -> Result<Option<Folder>, DiskError> {
+        let open = || Ok(rustix::fs::openat(CWD, path, directory_flags(), Mode::empty())?);
+        let handle = optional(self.perform(Operation::Read, path, open))?;
+        Ok(handle.map(|handle| self.opened(handle, path.to_owned())))
+    }
+
+    /// Makes a directory that everybody may look into, and those above it, unless they are there.
+    pub fn make_folder(&self, path: &Path) -> Result<Folder, DiskError> {
+        if let Some(folder) = self.folder(path)? {
+            return Ok(folder);
+        }
+        let mut missing = vec![path];
+        missing.extend(path.ancestors().skip(1).take_while(|above| {
+            !above.as_os_str().is_empty() && std::fs::symlink_metadata(above).is_err()
+        }));
+        for path in missing.into_iter().rev() {
+            self.perform(Operation::MakeDirectory, path, || std::fs::create_dir(path))?;
+            // The umask may have taken bits away.
+            let mode = Permissions::from_mode(0o755);
+            self.perform(Operation::Allow, path, || std::fs::set_permissions(path, mode))?;
+            self.sync_directory(super::directory_of(path))?;
+        }
+        let gone = || failed(Operation::Read, path)(ErrorKind::NotFound.into());
+        self.folder(path)?.ok_or_else(gone)
+    }
+
+    fn opened(&self, handle: OwnedFd, path: PathBuf) -> Folder {
+        Folder { handle: handle.into(), path, files: self.clone() }
+    }
+}
+
+impl Folder {
+    /// Opens a directory in it. None if there is none under this name, or something else.
+    pub fn folder(&self, name: &OsStr) -> Result<Option<Folder>, DiskError> {
+        let path = self.path.join(name);
+        let open = || match rustix::fs::openat(&self.handle, name, directory_flags(), Mode::empty())
+        {
+            Err(rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP) => Ok(None),
+            opened => Ok(Some(opened?)),
+        };
+        let handle = optional(self.perform(Operation::Read, name, open))?.flatten();
+        Ok(handle.map(|handle| self.files.opened(handle, path)))
+    }
+
+    /// Makes a directory that nothing else has the name of, and opens it.
+    pub fn make_folder(&self, name: &OsStr, access: &Access) -> Result<Folder, DiskError> {
+        let path = self.path.join(name);
+        let handle = self.perform(Operation::MakeDirectory, name, || {
+            rustix::fs::mkdirat(&self.handle, name, Mode::RWXU)?;
+            Ok(rustix::fs::openat(&self.handle, name, directory_flags(), Mode::empty())?)
+        })?;
+        let folder = self.files.opened(handle, path);
+        folder.allow(access)?;
+        Ok(folder)
+    }
+
+    /// What has a name in it.
+    pub fn find(&self, name: &OsStr) -> Result<Found, DiskError> {
+        let look = || {
+            let facts = rustix::fs::statat(&self.handle, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            Ok(match FileType::from_raw_mode(facts.st_mode) {
+                FileType::Directory => Found::Folder,
+                FileType::Symlink => {
+                    let target = rustix::fs::readlinkat(&self.handle, name, Vec::new())?;
+                    Found::Link(OsStr::from_bytes(target.as_bytes()).into())
+                }
+                _ => Found::Other,
+            })
+        };
+        let found = optional(self.perform(Operation::Read, name, look))?;
+        Ok(found.unwrap_or(Found::Nothing))
+    }
+
+    /// The names in it, sorted.
+    pub fn names(&self) -> Result<Vec<OsString>, DiskError> {
+        let list = || {
+            let mut names = Vec::new();
+            for entry in Dir::read_from(&self.handle)? {
+                let name = OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned();
+                if name != "." && name != ".." {
+                    names.push(name);
+                }
+            }
+            names.sort_unstable();
+            Ok(names)
+        };
+        self.files.perform(Operation::Read, &self.path, list)
+    }
+
+    /// A file's contents, cut off after `limit` bytes, and whose it is. None if there is no file.
+    pub fn read(&self, name: &OsStr, limit: usize) -> Result<Option<Contents>, DiskError> {
+        let read = || {
+            // A pipe under this name must not keep anybody waiting.
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let opened = rustix::fs::openat(&self.handle, name, flags, Mode::empty());
+            let file = match opened {
+                Err(rustix::io::Errno::LOOP | rustix::io::Errno::NXIO) => return Ok(None),
+                opened => File::from(opened?),
+            };
+            let access = access_of(&file)?;
+            if !file.metadata()?.is_file() {
+                return Ok(None);
+            }
+            let mut bytes = Zeroizing::new(Vec::new());
+            file.take(u64::try_from(limit).unwrap_or(u64::MAX)).read_to_end(&mut bytes)?;
+            Ok(Some(Contents { bytes, access }))
+        };
+        Ok(optional(self.perform(Operation::Read, name, read))?.flatten())
+    }
+
+    /// Writes a file that nothing else has the name of. It is on the disk when this returns.
+    pub fn write(&self, name: &OsStr, contents: &[u8], access: &Access) -> Result<(), DiskError> {
+        let path = self.path.join(name);
+        let mut file = self.perform(Operation::Create, name, || {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            // Nobody else may read it before it has its owner.
+            let opened = rustix::fs::openat(&self.handle, name, flags, Mode::RUSR | Mode::WUSR)?;
+            Ok(File::from(opened))
+        })?;
+        if let Err(error) = self.files.ask(Operation::Write, &path) {
+            // A disk that fills up, or a process that ends, leaves half of it.
+            let _ = file.write_all(contents.get(..contents.len() / 2).unwrap_or_default());
+            return Err(error);
+        }
+        file.write_all(contents).map_err(failed(Operation::Write, &path))?;
+        self.perform(Operation::Allow, name, || allow(&file, access))?;
+        self.perform(Operation::Sync, name, || file.sync_all())
+    }
+
+    /// Makes a link that nothing else has the name of.
+    pub fn link(&self, name: &OsStr, target: &Path) -> Result<(), DiskError> {
+        let link = || Ok(rustix::fs::symlinkat(target, &self.handle, name)?);
+        self.perform(Operation::Link, name, link)
+    }
+
+    /// Gives something in it another name, which may be another file's or link's until then.
+    pub fn rename(&self, from: &OsStr, to: &OsStr) -> Result<(), DiskError> {
+        let rename = || {
+            single(from)?;
+            Ok(rustix::fs::renameat(&self.handle, from, &self.handle, to)?)
+        };
+        self.perform(Operation::Rename, to, rename)
+    }
+
+    /// Removes a file or a link, if it is there.
+    pub fn remove(&self, name: &OsStr) -> Result<(), DiskError> {
+        self.unlink(name, AtFlags::empty())
+    }
+
+    /// Removes an empty directory, if it is there.
+    pub fn remove_folder(&self, name: &OsStr) -> Result<(), DiskError> {
+        self.unlink(name, AtFlags::REMOVEDIR)
+    }
+
+    /// Removes whatever has this name, with all that is in it.
+    pub fn remove_all(&self, name: &OsStr) -> Result<(), DiskError> {
+        match self.find(name)? {
+            Found::Nothing => return Ok(()),
+            Found::Link(_) | Found::Other => return self.remove(name),
+            Found::Folder => {}
+        }
+        // However deep it is, no more than two directories are open.
+        let mut folders = vec![PathBuf::from(name)];
+        let mut next = 0;
+        while let Some(path) = folders.get(next).cloned() {
+            next += 1;
+            let Some(folder) = self.descend(&path)? else { continue };
+            for name in folder.names()? {
+                match folder.find(&name)? {
+                    Found::Folder => folders.push(path.join(name)),
+                    Found::Nothing | Found::Link(_) | Found::Other => folder.remove(&name)?,
+                }
+            }
+        }
+        for path in folders.iter().rev() {
+            let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { continue };
+            if above.as_os_str().is_empty() {
+                self.remove_folder(name)?;
+            } else if let Some(above) = self.descend(above)? {
+                above.remove_folder(name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens what is some levels down. None if it is not there, or is something else.
+    pub fn descend(&self, path: &Path) -> Result<Option<Folder>, DiskError> {
+        let mut names = path.iter();
+        let mut at = match names.next() {
+            Some(first) => self.folder(first)?,
+            None => self.folder(OsStr::new("."))?,
+        };
+        for name in names {
+            let Some(folder) = &at else { break };
+            at = folder.folder(name)?;
+        }
+        Ok(at)
+    }
+
+    /// Whose it is, and who may do what with it.
+    pub fn access(&self) -> Result<Access, DiskError> {
+        self.files.perform(Operation::Read, &self.path, || access_of(&self.handle))
+    }
+
+    /// Sets whose it is, and who may do what with it.
+    pub fn allow(&self, access: &Access) -> Result<(), DiskError> {
+        self.files.perform(Operation::Allow, &self.path, || allow(&self.handle, access))
+    }
+
+    /// Waits until the names in it are on the disk.
+    pub fn sync(&self) -> Result<(), DiskError> {
+        self.files.perform(Operation::Sync, &self.path, || self.handle.sync_all())
+    }
+
+    fn unlink(&self, name: &OsStr, flags: AtFlags) -> Result<(), DiskError> {
+        let unlink = || Ok(rustix::fs::unlinkat(&self.handle, name, flags)?);
+        optional(self.perform(Operation::Remove, name, unlink)).map(drop)
+    }
+
+    fn perform<T>(
+        &self,
+        operation: Operation,
+        name: &OsStr,
+        act: impl FnOnce() -> io::Result<T>,
+    ) -> Result<T, DiskError> {
+        self.files.perform(operation, &self.path.join(name), || single(name).and_then(|()| act()))
+    }
+}
+
+/// Refuses what is no name but a path: it could lead anywhere.
+fn single(name: &OsStr) -> io::Result<()> {
+    if name.as_bytes().contains(&b'/') || name == ".." || name.is_empty() {
+        return Err(ErrorKind::InvalidInput.into());
+    }
+    Ok(())
+}
+
+fn directory_flags() -> OFlags {
+    OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC
+}
+
+fn access_of(file: &File) -> io::Result<Access> {
+    let facts = file.metadata()?;
+    let (owner, group) = (Some(facts.uid()), Some(facts.gid()));
+    Ok(Access { mode: facts.mode() & 0o7777, owner, group })
+}
+
+fn allow(file: &File, access: &Access) -> io::Result<()> {
+    let there = access_of(file)?;
+    let other = |want: Option<u32>, has: Option<u32>| want.filter(|_| want != has);
+    let (owner, group) = (other(access.owner, there.owner), other(access.group, there.group));
+    // Only what differs: who is not root may not even set what is so already.
+    if owner.is_some() || group.is_some() {
+        fchown(file, owner, group)?;
+    }
+    // Last, because a new owner takes bits away; and always, because the umask does, too.
+    file.set_permissions(Permissions::from_mode(access.mode))
+}

@@ -1,0 +1,149 @@
+//! Where a file is in a volume. It cannot lead out of it, nor to what the node keeps to itself.
+
+use std::fmt;
+use std::path::Path;
+
+/// The longest path, in bytes.
+const MAX_PATH: usize = 4096;
+/// The longest element of a path, in bytes.
+const MAX_NAME: usize = 255;
+
+/// A relative path without `.`, `..` and empty elements, whose first element does not begin with
+/// `..`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct VolumePath(String);
+
+/// Why a text is no path of a file in a volume. Displayed, each is what kubelet says.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    /// It names nothing.
+    #[error("invalid path: must not be empty: {0:?}")]
+    Empty(String),
+    /// It begins at the root.
+    #[error("invalid path: must be relative path: {0}")]
+    Absolute(String),
+    /// It is too long.
+    #[error("invalid path: must be less than or equal to {MAX_PATH} characters")]
+    TooLong,
+    /// It leads upwards.
+    #[error("invalid path: must not contain '..': {0}")]
+    Backstep(String),
+    /// An element is too long.
+    #[error("invalid path: filenames must be less than or equal to {MAX_NAME} characters")]
+    NameTooLong,
+    /// It is one of those that the node keeps to itself.
+    #[error("invalid path: must not start with '..': {0}")]
+    Reserved(String),
+    /// It has a character that no path can have.
+    #[error("invalid path: must not contain a NUL character")]
+    Nul,
+}
+
+impl VolumePath {
+    /// Reads a path. `./a//b` is `a/b`.
+    pub fn parse(text: &str) -> Result<Self, PathError> {
+        if text.starts_with('/') {
+            return Err(PathError::Absolute(text.to_owned()));
+        }
+        if text.len() > MAX_PATH {
+            return Err(PathError::TooLong);
+        }
+        if text.contains('\0') {
+            return Err(PathError::Nul);
+        }
+        let mut names = Vec::new();
+        for name in text.split('/').filter(|name| !name.is_empty() && *name != ".") {
+            if name == ".." {
+                return Err(PathError::Backstep(text.to_owned()));
+            }
+            if name.len() > MAX_NAME {
+                return Err(PathError::NameTooLong);
+            }
+            names.push(name);
+        }
+        // Looked at only now: `./..data` is `..data`.
+        match names.first() {
+            None => Err(PathError::Empty(text.to_owned())),
+            Some(first) if first.starts_with("..") => Err(PathError::Reserved(text.to_owned())),
+            Some(_) => Ok(Self(names.join("/"))),
+        }
+    }
+
+    /// The path as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The path for the disk.
+    pub fn as_path(&self) -> &Path {
+        Path::new(&self.0)
+    }
+
+    /// What users of the volume find at its top.
+    pub fn top(&self) -> &str {
+        self.0.split('/').next().unwrap_or_default()
+    }
+
+    /// The directories that it goes through, outermost first.
+    pub fn folders(&self) -> impl Iterator<Item = &str> {
+        self.0.match_indices('/').filter_map(|(at, _)| self.0.get(..at))
+    }
+}
+
+impl fmt::Display for VolumePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_paths_inside_are_taken() {
+        let long = "a".repeat(255);
+        let deep = ["a"; 2048].join("/");
+        let good = [
+            ("a", "a"),
+            ("a/b/c.pem", "a/b/c.pem"),
+            ("./a//b/", "a/b"),
+            ("a..b", "a..b"),
+            ("a/..b", "a/..b"),
+            (".hidden", ".hidden"),
+            (&long, &long),
+            (&deep, &deep),
+        ];
+        for (text, clean) in good {
+            assert_eq!(VolumePath::parse(text).unwrap().as_str(), clean);
+        }
+        let longer = "a".repeat(256);
+        let deeper = format!("{deep}/a");
+        let bad = [
+            ("", "invalid path: must not be empty: \"\""),
+            (".", "invalid path: must not be empty: \".\""),
+            ("/etc/passwd", "invalid path: must be relative path: /etc/passwd"),
+            ("..", "invalid path: must not contain '..': .."),
+            ("../a", "invalid path: must not contain '..': ../a"),
+            ("a/../../b", "invalid path: must not contain '..': a/../../b"),
+            ("..data", "invalid path: must not start with '..': ..data"),
+            ("./..data/a", "invalid path: must not start with '..': ./..data/a"),
+            ("...", "invalid path: must not start with '..': ..."),
+            ("a\0b", "invalid path: must not contain a NUL character"),
+            (&longer, "invalid path: filenames must be less than or equal to 255 characters"),
+            (&deeper, "invalid path: must be less than or equal to 4096 characters"),
+        ];
+        for (text, message) in bad {
+            assert_eq!(VolumePath::parse(text).unwrap_err().to_string(), message);
+        }
+    }
+
+    #[test]
+    fn a_path_knows_its_directories() {
+        let path = VolumePath::parse("a/b/c").unwrap();
+        assert_eq!(path.top(), "a");
+        assert_eq!(path.folders().collect::<Vec<_>>(), ["a", "a/b"]);
+        let path = VolumePath::parse("a").unwrap();
+        assert_eq!((path.top(), path.folders().count()), ("a", 0));
+    }
+}

@@ -1,0 +1,177 @@
+//! The files of a volume.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt;
+use std::ops::Bound;
+
+use zeroize::Zeroizing;
+
+use super::path::VolumePath;
+use crate::files::Access;
+
+/// What somebody in a volume's group may do with every file: read it.
+const GROUP_READS: u32 = 0o440;
+/// What everybody may do with a directory, and with a group: it is the group of what is made in it.
+const FOLDER: u32 = 0o755;
+const GROUP_FOLDER: u32 = 0o2755;
+
+/// One file. It may hold a key, so it is wiped when dropped and cannot be shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct File {
+    /// What is in it.
+    pub bytes: Zeroizing<Vec<u8>>,
+    /// The bits of `chmod`, before those that a group gets.
+    pub mode: u32,
+    /// The user whose it is; none leaves it to the system.
+    pub owner: Option<u32>,
+}
+
+/// All files of a volume. No two of them are in each other's way.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Payload {
+    files: BTreeMap<VolumePath, File>,
+    group: Option<u32>,
+}
+
+/// Two files cannot be where they should be. Displayed, it is what the API says of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("conflicting duplicate paths: {0}")]
+pub struct Conflict(pub VolumePath);
+
+impl File {
+    /// A file of nobody in particular.
+    pub fn new(bytes: impl Into<Vec<u8>>, mode: u32) -> Self {
+        Self { bytes: Zeroizing::new(bytes.into()), mode, owner: None }
+    }
+}
+
+impl Payload {
+    /// No files yet; those to come belong to this group.
+    pub fn new(group: Option<u32>) -> Self {
+        Self { files: BTreeMap::new(), group }
+    }
+
+    /// Adds a file where none is yet, nor a directory, nor a file where it needs a directory.
+    pub fn add(&mut self, path: VolumePath, file: File) -> Result<(), Conflict> {
+        let is_taken = |folder: &str| self.files.keys().any(|taken| taken.as_str() == folder);
+        if path.folders().any(is_taken) || self.has_below(&path) {
+            return Err(Conflict(path));
+        }
+        match self.files.entry(path) {
+            Entry::Occupied(taken) => Err(Conflict(taken.key().clone())),
+            Entry::Vacant(free) => {
+                free.insert(file);
+                Ok(())
+            }
+        }
+    }
+
+    /// The files, by path.
+    pub fn files(&self) -> impl ExactSizeIterator<Item = (&VolumePath, &File)> {
+        self.files.iter()
+    }
+
+    /// The file at a path.
+    pub fn get(&self, path: &VolumePath) -> Option<&File> {
+        self.files.get(path)
+    }
+
+    /// The group whose the files are.
+    pub fn group(&self) -> Option<u32> {
+        self.group
+    }
+
+    /// Who may do what with a file.
+    pub fn access(&self, file: &File) -> Access {
+        let more = if self.group.is_some() { GROUP_READS } else { 0 };
+        Access { mode: file.mode | more, owner: file.owner, group: self.group }
+    }
+
+    /// Who may do what with a directory.
+    pub fn folder_access(&self) -> Access {
+        let mode = if self.group.is_some() { GROUP_FOLDER } else { FOLDER };
+        Access { mode, owner: None, group: self.group }
+    }
+
+    /// Whether a file is in a directory that has this path.
+    pub fn has_below(&self, path: &VolumePath) -> bool {
+        let inside = |other: &VolumePath| {
+            other.as_str().strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with('/'))
+        };
+        // Between a directory and what is in it sort only names that begin like it.
+        let after = (Bound::Excluded(path), Bound::Unbounded);
+        let similar = self.files.range::<VolumePath, _>(after).map(|(other, _)| other);
+        similar.take_while(|other| other.as_str().starts_with(path.as_str())).any(inside)
+    }
+}
+
+/// Paths, modes and lengths; never what is in a file.
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut map = f.debug_map();
+        for (path, file) in &self.files {
+            map.entry(&path.as_str(), file);
+        }
+        map.finish()
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes, mode {:04o}", self.bytes.len(), self.mode)?;
+        if let Some(owner) = self.owner {
+            write!(f, ", of user {owner}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> VolumePath {
+        VolumePath::parse(text).unwrap()
+    }
+
+    #[test]
+    fn files_that_are_in_each_others_way_are_refused() {
+        let cases: [(&[&str], &str, bool); 8] = [
+            (&["a"], "b", true),
+            (&["a"], "a", false),
+            (&["a"], "a/b", false),
+            (&["a/b"], "a", false),
+            (&["a/b/c"], "a", false),
+            (&["a-b", "a.b/c"], "a", true),
+            (&["a/b"], "a/c", true),
+            (&["a-b", "a/c"], "a", false),
+        ];
+        for (taken, next, good) in cases {
+            let mut payload = Payload::default();
+            for taken in taken {
+                payload.add(path(taken), File::new("", 0o644)).unwrap();
+            }
+            let added = payload.add(path(next), File::new("", 0o644));
+            assert_eq!(added.is_ok(), good, "{taken:?} and {next}");
+        }
+    }
+
+    #[test]
+    fn nothing_shows_what_is_in_a_file() {
+        let mut payload = Payload::default();
+        payload.add(path("key"), File::new("secret", 0o600)).unwrap();
+        assert_eq!(format!("{payload:?}"), "{\"key\": 6 bytes, mode 0600}");
+    }
+
+    #[test]
+    fn a_group_may_read_everything() {
+        let payload = Payload::new(Some(7));
+        let access = payload.access(&File { owner: Some(5), ..File::new("", 0o600) });
+        assert_eq!(access, Access { mode: 0o640, owner: Some(5), group: Some(7) });
+        let access = payload.folder_access();
+        assert_eq!(access, Access { mode: 0o2755, owner: None, group: Some(7) });
+        let access = Payload::new(None).access(&File::new("", 0o400));
+        assert_eq!(access, Access { mode: 0o400, owner: None, group: None });
+    }
+}

@@ -1,0 +1,348 @@
+//! What is to be on the disk, from what a volume is to hold and what is known of the world.
+//!
+//! It is pure: the same arguments give the same files, to the byte. Whoever calls it does so again
+//! whenever one of the arguments has changed, and hands the files to the
+//! [`Writer`](super::writer::Writer), which notices when nothing has.
+
+mod downward;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use zeroize::Zeroizing;
+
+use super::content::Bundles;
+use super::definition::{
+    BundleSource, CertificateSource, Definition, Item, ObjectSource, Source, TokenSource,
+};
+use super::path::VolumePath;
+use super::payload::{File, Payload};
+
+/// The mode of credentials that somebody in particular is to read.
+const PRIVATE: u32 = 0o600;
+
+/// What is known, as far as it concerns one volume.
+pub struct World<'a> {
+    /// Whose volume it is; none for those of the host.
+    pub pod: Option<&'a Pod>,
+    /// What the node can give to pods, which is the limit of those that have none.
+    pub allocatable: &'a BTreeMap<String, String>,
+    /// The bundles.
+    pub bundles: &'a Served<Bundles>,
+    /// ConfigMaps of the pod's namespace by name. Those that are not in it are not known yet.
+    pub config_maps: &'a BTreeMap<String, Option<Arc<ConfigMap>>>,
+    /// Secrets, likewise.
+    pub secrets: &'a BTreeMap<String, Option<Arc<Secret>>>,
+    /// Tokens, by the place of their source.
+    pub tokens: &'a BTreeMap<usize, Obtained<Zeroizing<String>>>,
+    /// Certificates and their keys, by the place of their source.
+    pub certificates: &'a BTreeMap<usize, Obtained<Credential>>,
+}
+
+/// An API of the server that not every server has.
+#[derive(Clone, Debug)]
+pub enum Served<T> {
+    /// The feature gate of this agent is off.
+    Off,
+    /// The server does not have it.
+    Missing,
+    /// It is not known yet what there is.
+    Unsynced,
+    /// What there is.
+    Synced(T),
+}
+
+/// Something that has to be asked for.
+#[derive(Clone)]
+pub enum Obtained<T> {
+    /// It is not there, for this reason.
+    Not(String),
+    /// It is there. While a newer one is being asked for, or is refused, it is the old one.
+    Is(T),
+}
+
+/// A key and the certificates for it.
+#[derive(Clone)]
+pub struct Credential {
+    /// PKCS#8, as PEM.
+    pub key: Zeroizing<String>,
+    /// The certificate and those that vouch for it, as PEM.
+    pub chain: String,
+}
+
+/// For whom files are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Readers {
+    /// The one user as whom everything in the pod runs.
+    pub user: Option<u32>,
+    /// The group of the pod's volumes.
+    pub group: Option<u32>,
+}
+
+/// Why there are no files. Displayed, it is what kubelet says.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", aggregate(.0.iter().cloned()))]
+pub struct Blocked(pub Vec<String>);
+
+/// What to do about a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Write these files.
+    Write(Payload),
+    /// Leave the last good ones, and say why.
+    Keep(Blocked),
+    /// There are none yet; the pod has to wait, and is to be told why.
+    Wait(Blocked),
+}
+
+impl Readers {
+    /// Those of a pod.
+    pub fn of(pod: &Pod) -> Self {
+        let Some(spec) = &pod.spec else { return Self::default() };
+        let whole = spec.security_context.as_ref();
+        let group = whole.and_then(|context| context.fs_group);
+        let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+        let users = containers.map(|container| {
+            let own = container.security_context.as_ref().and_then(|context| context.run_as_user);
+            own.or(whole.and_then(|context| context.run_as_user))
+        });
+        // All of them must say, and say the same.
+        let users = users.collect::<Option<Vec<_>>>().unwrap_or_default();
+        let same = users.first().filter(|first| users.iter().all(|user| user == *first));
+        let id = |id: i64| u32::try_from(id).ok();
+        Self { user: same.copied().and_then(id), group: group.and_then(id) }
+    }
+}
+
+impl Blocked {
+    /// The text of the event that tells the pod.
+    pub fn failed_mount(&self, volume: &str) -> String {
+        format!("MountVolume.SetUp failed for volume {volume:?} : {self}")
+    }
+}
+
+impl<T> fmt::Debug for Obtained<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Not(why) => f.debug_tuple("Not").field(why).finish(),
+            Self::Is(_) => f.write_str("Is(…)"),
+        }
+    }
+}
+
+/// What to do about a volume. `was_ready` is whether it has had files, in this life of the process
+/// or an earlier one.
+pub fn decide(
+    definition: &Definition,
+    readers: Readers,
+    world: &World<'_>,
+    was_ready: bool,
+) -> Action {
+    match plan(definition, readers, world) {
+        Ok(payload) => Action::Write(payload),
+        Err(blocked) if was_ready => Action::Keep(blocked),
+        Err(blocked) => Action::Wait(blocked),
+    }
+}
+
+/// The files of a volume, or everything that is in the way of them.
+pub fn plan(
+    definition: &Definition,
+    readers: Readers,
+    world: &World<'_>,
+) -> Result<Payload, Blocked> {
+    let mut planner = Planner {
+        default_mode: definition.default_mode,
+        readers,
+        world,
+        payload: Payload::new(readers.group),
+    };
+    let mut reasons = Vec::new();
+    for (index, source) in &definition.sources {
+        let planned = match source {
+            Source::Bundle(bundle) => planner.bundle(bundle),
+            Source::Certificate(certificate) => planner.certificate(certificate, *index),
+            Source::ConfigMap(map) => planner.config_map(map),
+            Source::Secret(secret) => planner.secret(secret),
+            Source::Token(token) => planner.token(token, *index),
+            Source::Downward(files) => planner.downward(files),
+        };
+        reasons.extend(planned.err().into_iter().flat_map(|blocked| blocked.0));
+    }
+    if reasons.is_empty() { Ok(planner.payload) } else { Err(Blocked(reasons)) }
+}
+
+/// Several errors as Go shows them: each once, in brackets if there is more than one.
+pub(super) fn aggregate(errors: impl Iterator<Item = String>) -> String {
+    let mut all = Vec::new();
+    for error in errors {
+        if !all.contains(&error) {
+            all.push(error);
+        }
+    }
+    match all.as_slice() {
+        [one] => one.clone(),
+        several => format!("[{}]", several.join(", ")),
+    }
+}
+
+struct Planner<'a> {
+    default_mode: u32,
+    readers: Readers,
+    world: &'a World<'a>,
+    payload: Payload,
+}
+
+impl Planner<'_> {
+    fn bundle(&mut self, source: &BundleSource) -> Result<(), Blocked> {
+        let bundles = match self.world.bundles {
+            Served::Off => {
+                let gate = "the feature gate ClusterTrustBundleProjection is off";
+                return Err(blocked(format!("ClusterTrustBundle projection: {gate}")));
+            }
+            Served::Missing => {
+                let missing = "the server does not serve clustertrustbundles.certificates.k8s.io";
+                return Err(blocked(format!("ClusterTrustBundle projection: {missing}")));
+            }
+            Served::Unsynced => {
+                return Err(blocked("ClusterTrustBundle informer has not yet synced"));
+            }
+            Served::Synced(bundles) => bundles,
+        };
+        let anchors = bundles.anchors(&source.select, source.optional);
+        let anchors = anchors.map_err(|error| blocked(error.to_string()))?;
+        self.credential(&source.path, anchors.to_pem().into_bytes(), source.owner)
+    }
+
+    fn certificate(&mut self, source: &CertificateSource, index: usize) -> Result<(), Blocked> {
+        let pair = match self.world.certificates.get(&index) {
+            Some(Obtained::Is(pair)) => pair,
+            Some(Obtained::Not(why)) => return Err(blocked(why.clone())),
+            None => return Err(blocked("no credentials yet")),
+        };
+        let (key, chain) = (pair.key.as_bytes(), pair.chain.as_bytes());
+        let files = [
+            (&source.bundle, [key, chain]),
+            (&source.key, [key, b""]),
+            (&source.chain, [b"", chain]),
+        ];
+        for (path, contents) in files {
+            if let Some(path) = path {
+                self.credential(path, contents.concat(), source.owner)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn token(&mut self, source: &TokenSource, index: usize) -> Result<(), Blocked> {
+        match self.world.tokens.get(&index) {
+            Some(Obtained::Is(token)) => {
+                self.credential(&source.path, token.as_bytes().to_vec(), source.owner)
+            }
+            Some(Obtained::Not(why)) => Err(blocked(why.clone())),
+            None => Err(blocked("failed to fetch token: not yet requested")),
+        }
+    }
+
+    fn config_map(&mut self, source: &ObjectSource) -> Result<(), Blocked> {
+        let map = found("configmap", &source.name, self.world.config_maps)?;
+        if map.is_none() && !source.optional {
+            return Err(blocked(format!("configmap {:?} not found", source.name)));
+        }
+        let mut contents = BTreeMap::new();
+        if let Some(map) = map {
+            let binary = map.binary_data.iter().flatten();
+            contents.extend(binary.map(|(key, ByteString(value))| (key, value.as_slice())));
+            let text = map.data.iter().flatten();
+            contents.extend(text.map(|(key, value)| (key, value.as_bytes())));
+        }
+        self.object(source, &contents, "configmap references non-existent config key")
+    }
+
+    fn secret(&mut self, source: &ObjectSource) -> Result<(), Blocked> {
+        let secret = found("secret", &source.name, self.world.secrets)?;
+        if secret.is_none() && !source.optional {
+            return Err(blocked(format!("secret {:?} not found", source.name)));
+        }
+        let data = secret.and_then(|secret| secret.data.as_ref()).into_iter().flatten();
+        let contents = data.map(|(key, ByteString(value))| (key, value.as_slice())).collect();
+        self.object(source, &contents, "references non-existent secret key")
+    }
+
+    fn object(
+        &mut self,
+        source: &ObjectSource,
+        contents: &BTreeMap<&String, &[u8]>,
+        missing: &str,
+    ) -> Result<(), Blocked> {
+        if source.items.is_empty() {
+            for (key, value) in contents {
+                let path = VolumePath::parse(key).map_err(|error| blocked(error.to_string()))?;
+                self.plain(&path, value.to_vec(), None, source.owner)?;
+            }
+        }
+        for Item { key, path, mode, owner } in &source.items {
+            match contents.get(key) {
+                Some(value) => self.plain(path, value.to_vec(), *mode, *owner)?,
+                None if source.optional => {}
+                None => return Err(blocked(format!("{missing}: {key}"))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a file that is for the pod: only for its one user, where there is one, and its group.
+    fn credential(
+        &mut self,
+        path: &VolumePath,
+        bytes: Vec<u8>,
+        owner: Option<u32>,
+    ) -> Result<(), Blocked> {
+        let narrow = self.readers.user.is_some() || self.readers.group.is_some();
+        let mode = if narrow { PRIVATE } else { self.default_mode };
+        self.add(path, bytes, mode, owner.or(self.readers.user))
+    }
+
+    /// Adds a file with the mode that the volume defines.
+    fn plain(
+        &mut self,
+        path: &VolumePath,
+        bytes: Vec<u8>,
+        mode: Option<u32>,
+        owner: Option<u32>,
+    ) -> Result<(), Blocked> {
+        self.add(path, bytes, mode.unwrap_or(self.default_mode), owner)
+    }
+
+    fn add(
+        &mut self,
+        path: &VolumePath,
+        bytes: Vec<u8>,
+        mode: u32,
+        owner: Option<u32>,
+    ) -> Result<(), Blocked> {
+        let file = File { bytes: Zeroizing::new(bytes), mode, owner };
+        let added = self.payload.add(path.clone(), file);
+        added.map_err(|error| blocked(error.to_string()))
+    }
+}
+
+/// An object, if it is known whether there is one.
+fn found<'a, T>(
+    kind: &str,
+    name: &str,
+    known: &'a BTreeMap<String, Option<Arc<T>>>,
+) -> Result<Option<&'a T>, Blocked> {
+    let unknown =
+        || blocked(format!("failed to sync {kind} cache: timed out waiting for the condition"));
+    known.get(name).map(|object| object.as_deref()).ok_or_else(unknown)
+}
+
+fn blocked(why: impl Into<String>) -> Blocked {
+    Blocked(vec![why.into()])
+}

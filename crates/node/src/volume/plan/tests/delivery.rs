@@ -1,0 +1,268 @@
+//! Whole stories of volumes, down to the disk: what the tests of KEP-3257 and of Kubernetes do.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::super::super::definition::Definition;
+use super::super::super::writer::tests::{visible, volume};
+use super::super::super::writer::{Writer, Written};
+use super::{
+    Action, Anchors, Credential, Known, Obtained, Readers, Served, VolumePath, Zeroizing, bundle,
+    certificates, decide, sources,
+};
+use crate::files::Files;
+use crate::testing::START;
+
+/// A volume, and what a loop would do with it.
+struct Story {
+    _dir: tempfile::TempDir,
+    writer: Writer,
+    definition: Definition,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    Wrote,
+    Same,
+    Kept(String),
+    Waits(String),
+}
+
+impl Story {
+    fn new(volume_sources: &[Value]) -> Self {
+        let (dir, writer) = volume();
+        Self { _dir: dir, writer, definition: sources(volume_sources).unwrap() }
+    }
+
+    fn anchors(which: Value) -> Self {
+        let mut which = which;
+        which["path"] = json!("ca.pem");
+        Self::new(&[json!({ "clusterTrustBundle": which })])
+    }
+
+    /// One look at the world, by a process that has just begun.
+    fn look(&self, known: &Known) -> Outcome {
+        let writer = Writer::new(self.writer.directory(), Files::default());
+        let was_ready = writer.read().unwrap().is_some();
+        match decide(&self.definition, Readers::default(), &known.world(), was_ready) {
+            Action::Write(payload) => match writer.write(&payload, START).unwrap() {
+                Written::Changed => Outcome::Wrote,
+                Written::Unchanged => Outcome::Same,
+            },
+            Action::Keep(blocked) => Outcome::Kept(blocked.to_string()),
+            Action::Wait(blocked) => Outcome::Waits(blocked.to_string()),
+        }
+    }
+
+    fn files(&self) -> BTreeMap<String, String> {
+        visible(self.writer.directory())
+    }
+
+    fn ca(&self) -> String {
+        self.files().remove("ca.pem").unwrap()
+    }
+}
+
+fn pem(texts: &[&str]) -> String {
+    Anchors::from_pem(&texts.concat()).0.to_pem()
+}
+
+const ZERO: &str = "combination of signerName and labelSelector matched zero ClusterTrustBundles";
+const GONE: &str =
+    "while getting ClusterTrustBundle: clustertrustbundle.certificates.k8s.io \"b\" not found";
+
+#[test]
+fn by_name() {
+    let texts = certificates(2);
+    let mut known = Known::with_bundles([bundle("b", "", &[], &texts[0])]);
+    let story = Story::anchors(json!({"name": "b"}));
+    assert_eq!(story.look(&known), Outcome::Wrote);
+    assert_eq!(story.ca(), pem(&[&texts[0]]));
+    assert_eq!(story.look(&known), Outcome::Same);
+    known.set(bundle("b", "", &[], &texts[1]));
+    assert_eq!(story.look(&known), Outcome::Wrote);
+    assert_eq!(story.ca(), pem(&[&texts[1]]));
+}
+
+#[test]
+fn a_signers_bundle_by_name_is_as_new_as_any() {
+    let texts = certificates(2);
+    let mut known = Known::with_bundles([bundle("a.b:c:d", "a.b/c", &[], &texts[0])]);
+    let story = Story::anchors(json!({"name": "a.b:c:d"}));
+    story.look(&known);
+    known.set(bundle("a.b:c:d", "a.b/c", &[], &texts[1]));
+    assert_eq!(story.look(&known), Outcome::Wrote);
+    assert_eq!(story.ca(), pem(&[&texts[1]]));
+}
+
+#[test]
+fn several_by_signer_and_labels() {
+    let texts = certificates(4);
+    let live = [("env", "live")];
+    let mut known = Known::with_bundles([
+        bundle("a.b:c:1", "a.b/c", &live, &texts[0]),
+        bundle("a.b:c:2", "a.b/c", &live, &texts[1..3].concat()),
+        bundle("a.b:c:3", "a.b/c", &[("env", "canary")], &texts[3]),
+        bundle("x.y:z:1", "x.y/z", &live, &texts[3]),
+    ]);
+    let labels = json!({"matchLabels": {"env": "live"}});
+    let story = Story::anchors(json!({"signerName": "a.b/c", "labelSelector": labels}));
+    assert_eq!(story.look(&known), Outcome::Wrote);
+    assert_eq!(story.ca(), pem(&[&texts[0], &texts[1], &texts[2]]));
+    // Another bundle with nothing new in it is no reason to write.
+    known.set(bundle("a.b:c:4", "a.b/c", &live, &texts[1]));
+    assert_eq!(story.look(&known), Outcome::Same);
+    // The canary becomes one of them, and one of them goes.
+    known.set(bundle("a.b:c:3", "a.b/c", &live, &texts[3]));
+    known.remove("a.b:c:1");
+    assert_eq!(story.look(&known), Outcome::Wrote);
+    assert_eq!(story.ca(), pem(&[&texts[1], &texts[2], &texts[3]]));
+}
+
+#[test]
+fn missing_and_optional_starts_with_an_empty_file() {
+    let texts = certificates(1);
+    let which = [
+        json!({"name": "b", "optional": true}),
+        json!({"signerName": "a.b/c", "optional": true}),
+        json!({"signerName": "a.b/c", "labelSelector": {}, "optional": true}),
+    ];
+    for which in which {
+        let story = Story::anchors(which.clone());
+        assert_eq!(story.look(&Known::new()), Outcome::Wrote, "{which}");
+        assert_eq!(story.ca(), "", "{which}");
+        assert_eq!(story.look(&Known::new()), Outcome::Same, "{which}");
+    }
+    // It fills when there is something to fill it with, and is empty again when there is not.
+    let mut known = Known::new();
+    let story = Story::anchors(json!({"name": "b", "optional": true}));
+    story.look(&known);
+    known.set(bundle("b", "", &[], &texts[0]));
+    assert_eq!(story.look(&known), Outcome::Wrote);
+    assert_eq!(story.ca(), pem(&[&texts[0]]));
+    known.remove("b");
+    assert_eq!(story.look(&known), Outcome::Wrote);
+    assert_eq!(story.ca(), "");
+}
+
+#[test]
+fn missing_and_not_optional_blocks() {
+    let texts = certificates(1);
+    let cases = [
+        (json!({"name": "b"}), GONE),
+        (json!({"signerName": "a.b/c", "labelSelector": {}}), ZERO),
+        (json!({"signerName": "a.b/c"}), ZERO),
+    ];
+    for (which, why) in cases {
+        let story = Story::anchors(which.clone());
+        assert_eq!(story.look(&Known::new()), Outcome::Waits(why.to_owned()), "{which}");
+        assert!(!story.writer.directory().exists(), "{which}: not even a directory");
+    }
+    // It begins when there is one.
+    let mut known = Known::new();
+    let story = Story::anchors(json!({"name": "b"}));
+    story.look(&known);
+    known.set(bundle("b", "", &[], &texts[0]));
+    assert_eq!(story.look(&known), Outcome::Wrote);
+}
+
+#[test]
+fn what_was_good_stays_when_it_is_deleted() {
+    let texts = certificates(2);
+    let cases = [
+        (json!({"name": "b"}), bundle("b", "", &[], &texts[0]), GONE),
+        (
+            json!({"signerName": "a.b/c", "labelSelector": {}}),
+            bundle("a.b:c:d", "a.b/c", &[], &texts[0]),
+            ZERO,
+        ),
+    ];
+    for (which, there, why) in cases {
+        let mut known = Known::with_bundles([there.clone()]);
+        let story = Story::anchors(which);
+        assert_eq!(story.look(&known), Outcome::Wrote);
+        known.remove(&there.name);
+        assert_eq!(story.look(&known), Outcome::Kept(why.to_owned()));
+        assert_eq!(story.ca(), pem(&[&texts[0]]));
+        known.set(bundle(&there.name, &there.signer, &[], &texts[1]));
+        assert_eq!(story.look(&known), Outcome::Wrote);
+        assert_eq!(story.ca(), pem(&[&texts[1]]));
+        // The same while the server is away, or has lost the API.
+        for bundles in [Served::Unsynced, Served::Missing, Served::Off] {
+            known.bundles = bundles;
+            assert!(matches!(story.look(&known), Outcome::Kept(_)));
+            assert_eq!(story.ca(), pem(&[&texts[1]]));
+        }
+    }
+}
+
+#[test]
+fn nothing_and_everything_on_one_node() {
+    let texts = certificates(2);
+    let known = Known::with_bundles([
+        bundle("a.b:c:1", "a.b/c", &[], &texts[0]),
+        bundle("a.b:c:2", "a.b/c", &[("k", "v")], &texts[1]),
+    ]);
+    let everything = Story::anchors(json!({"signerName": "a.b/c", "labelSelector": {}}));
+    let nothing = Story::anchors(json!({"signerName": "a.b/c"}));
+    let optional = Story::anchors(json!({"signerName": "a.b/c", "optional": true}));
+    for _ in 0..2 {
+        everything.look(&known);
+        assert_eq!(everything.ca(), pem(&[&texts[0], &texts[1]]));
+        assert_eq!(nothing.look(&known), Outcome::Waits(ZERO.to_owned()));
+        optional.look(&known);
+        assert_eq!(optional.ca(), "");
+    }
+}
+
+#[test]
+fn a_hundred_and_fifty_bundles() {
+    let texts = certificates(150);
+    let name = |number: usize| format!("a.b:c:{number}");
+    let all = texts.iter().enumerate();
+    let mut known =
+        Known::with_bundles(all.map(|(number, text)| bundle(&name(number), "a.b/c", &[], text)));
+    let story = Story::anchors(json!({"signerName": "a.b/c", "labelSelector": {}}));
+    assert_eq!(story.look(&known), Outcome::Wrote);
+    assert_eq!(story.ca().matches("BEGIN CERTIFICATE").count(), 150);
+    // In whatever order they come again, nothing is written.
+    for (number, text) in texts.iter().enumerate().rev() {
+        known.remove(&name(number));
+        known.set(bundle(&name(number), "a.b/c", &[], text));
+    }
+    assert_eq!(story.look(&known), Outcome::Same);
+    known.remove(&name(75));
+    assert_eq!(story.look(&known), Outcome::Wrote);
+    assert_eq!(story.ca().matches("BEGIN CERTIFICATE").count(), 149);
+}
+
+#[test]
+fn one_source_that_fails_holds_back_all_of_them() {
+    let texts = certificates(2);
+    let mut known = Known::with_bundles([bundle("b", "", &[], &texts[0])]);
+    let pair = |n: &str| {
+        Obtained::Is(Credential { key: Zeroizing::new(format!("key {n}")), chain: n.to_owned() })
+    };
+    let story = Story::new(&[
+        json!({"clusterTrustBundle": {"name": "b", "path": "ca.pem"}}),
+        json!({"podCertificate": {
+            "signerName": "a.b/c", "keyType": "ED25519", "credentialBundlePath": "pair",
+        }}),
+    ]);
+    assert_eq!(story.look(&known), Outcome::Waits("no credentials yet".to_owned()));
+    known.certificates.insert(1, pair("1"));
+    assert_eq!(story.look(&known), Outcome::Wrote);
+    let before = story.files();
+    // Both change, but one of them cannot be had: readers keep two that were there together.
+    known.set(bundle("b", "", &[], &texts[1]));
+    known.certificates.insert(1, Obtained::Not("denied".to_owned()));
+    assert_eq!(story.look(&known), Outcome::Kept("denied".to_owned()));
+    assert_eq!(story.files(), before);
+    known.certificates.insert(1, pair("2"));
+    assert_eq!(story.look(&known), Outcome::Wrote);
+    assert_eq!(story.ca(), pem(&[&texts[1]]));
+    assert_eq!(story.files()["pair"], "key 22");
+    let path = VolumePath::parse("pair").unwrap();
+    assert_eq!(story.writer.read().unwrap().unwrap().get(&path).unwrap().bytes.len(), 6);
+}

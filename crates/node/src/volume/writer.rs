@@ -1,0 +1,350 @@
+//! Puts the files of a volume on the disk, all at once: who reads them sees all of the old ones or
+//! all of the new ones, whenever this process ends.
+//!
+//! The layout is kubelet's:
+//!
+//! - `..2026_03_01_12_00_00.123`: a directory with the files. Never changed once it is complete.
+//! - `..data`: a link to it, replaced by a rename. This is the moment at which everything changes.
+//! - `ca.pem` → `..data/ca.pem`, for every name at the top: what users of the volume open. Made before
+//!   that moment if it is new and removed after it if it is old, so that at that moment the names are
+//!   right, too.
+//! - `..data_tmp`: a link that is about to get another name.
+//!
+//! Everything is done below the directory that was opened once, and no link is followed. Files and
+//! directories that are not of these kinds are left alone, since a host's projection may share its
+//! directory with other files. One process at a time may write to a volume; nobody else may write to
+//! it, and whoever does so damages only the volume, until the next write.
+
+#[cfg(test)]
+mod attacks;
+#[cfg(test)]
+mod killed;
+#[cfg(test)]
+pub(super) mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use time::OffsetDateTime;
+use time::macros::format_description;
+
+use super::path::VolumePath;
+use super::payload::{File, Payload};
+use crate::files::{Access, Contents, DiskError, Files, Folder, Found, Operation};
+
+const DATA: &str = "..data";
+const STAGED: &str = "..data_tmp";
+/// More than any object that the API stores can hold, even as text.
+const MAX_FILE: usize = 8 << 20;
+
+/// The directory of a volume.
+#[derive(Clone)]
+pub struct Writer {
+    files: Files,
+    directory: PathBuf,
+}
+
+/// What a write has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// All of it was there already. No file was touched.
+    Unchanged,
+    /// The files are new ones.
+    Changed,
+}
+
+impl Writer {
+    /// A volume in this directory. Nothing is made or read yet.
+    pub fn new(directory: &Path, files: Files) -> Self {
+        Self { files, directory: directory.to_owned() }
+    }
+
+    /// Where the volume is.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Makes these the files of the volume, and tidies up after a process that was killed. After an
+    /// error it has the files from before. It is on the disk when this returns.
+    pub fn write(&self, payload: &Payload, now: OffsetDateTime) -> Result<Written, DiskError> {
+        let root = self.root(payload)?;
+        sweep(&root)?;
+        if let Some(current) = current(&root)?
+            && holds(&current, payload)?
+        {
+            if link_all(&root, payload)? | unlink_rest(&root, payload)? {
+                root.sync()?;
+            }
+            return Ok(Written::Unchanged);
+        }
+        if let Err(error) = replace(&root, payload, now) {
+            // It may be what fills the disk. Where it cannot be removed, the next write does so.
+            let _ = sweep(&root);
+            return Err(error);
+        }
+        // From here on it is written, whatever happens. What is left over goes next time.
+        if let Err(error) = unlink_rest(&root, payload).and_then(|_| sweep(&root)) {
+            tracing::warn!(volume = %self.directory.display(), "{error}");
+        }
+        Ok(Written::Changed)
+    }
+
+    /// The files of the volume, if it was ever written. Whatever else is there is not looked at.
+    pub fn read(&self) -> Result<Option<Payload>, DiskError> {
+        let Some(root) = self.files.folder(&self.directory)? else { return Ok(None) };
+        let Some(current) = current(&root)? else { return Ok(None) };
+        let mut payload = Payload::new(None);
+        visit(&current, |folder, path| {
+            if let Some(Contents { bytes, access }) =
+                folder.read(name_of(path.as_str()), MAX_FILE)?
+            {
+                let file = File { bytes, mode: access.mode, owner: access.owner };
+                // They have different paths: they are on a disk.
+                let _ = payload.add(path, file);
+            }
+            Ok(())
+        })?;
+        Ok(Some(payload))
+    }
+
+    /// Removes the volume with everything in it.
+    pub fn remove(&self) -> Result<(), DiskError> {
+        let (Some(above), Some(name)) = (self.directory.parent(), self.directory.file_name())
+        else {
+            return Ok(());
+        };
+        match self.files.folder(above)? {
+            Some(above) => above.remove_all(name).and_then(|()| above.sync()),
+            None => Ok(()),
+        }
+    }
+
+    /// The open directory of the volume, in which the group may look around.
+    fn root(&self, payload: &Payload) -> Result<Folder, DiskError> {
+        let root = self.files.make_folder(&self.directory)?;
+        if payload.group().is_some() {
+            let (wanted, there) = (payload.folder_access(), root.access()?);
+            let access = Access { mode: there.mode | wanted.mode, ..wanted };
+            if !access.allows(&there) {
+                root.allow(&access)?;
+            }
+        }
+        Ok(root)
+    }
+}
+
+/// Writes everything next to what is there, and then puts it in its place.
+fn replace(root: &Folder, payload: &Payload, now: OffsetDateTime) -> Result<(), DiskError> {
+    let name = fill(root, payload, now)?;
+    root.sync()?;
+    link_all(root, payload)?;
+    if root.find(OsStr::new(DATA))? == Found::Folder {
+        // Nobody but us has any business with this name, and a link cannot take its place.
+        root.remove_all(OsStr::new(DATA))?;
+    }
+    link(root, OsStr::new(DATA), Path::new(&name))?;
+    root.sync()
+}
+
+/// Writes everything to a new directory, whose name this returns.
+fn fill(root: &Folder, payload: &Payload, now: OffsetDateTime) -> Result<String, DiskError> {
+    let name = generation(now);
+    let access = payload.folder_access();
+    let generation = root.make_folder(OsStr::new(&name), &access)?;
+    let mut made = BTreeSet::new();
+    for (path, file) in payload.files() {
+        let folder = down(&generation, path, |above, name, path| {
+            if made.insert(path) {
+                above.make_folder(name, &access).map(Some)
+            } else {
+                above.folder(name)
+            }
+        })?;
+        let folder = folder.ok_or_else(|| gone(path))?;
+        folder.write(name_of(path.as_str()), &file.bytes, &payload.access(file))?;
+    }
+    // Only now, when all names are in them.
+    for (path, _) in payload.files() {
+        down(&generation, path, |above, name, path| {
+            let folder = above.folder(name)?;
+            if let Some(folder) = folder.as_ref().filter(|_| made.remove(path)) {
+                folder.sync()?;
+            }
+            Ok(folder)
+        })?;
+    }
+    generation.sync()?;
+    Ok(name)
+}
+
+/// Makes the links that users of the volume open. Returns whether there was anything to do.
+fn link_all(root: &Folder, payload: &Payload) -> Result<bool, DiskError> {
+    let mut changed = false;
+    for name in tops(payload) {
+        changed |= link(root, OsStr::new(name), &Path::new(DATA).join(name))?;
+    }
+    Ok(changed)
+}
+
+/// Removes those links of which nothing is left. What somebody else put there stays. Returns whether
+/// there was anything to do.
+fn unlink_rest(root: &Folder, payload: &Payload) -> Result<bool, DiskError> {
+    let wanted = tops(payload);
+    let mut changed = false;
+    for name in root.names()? {
+        let is_wanted = name.to_str().is_some_and(|name| wanted.contains(name));
+        if !is_wanted && root.find(&name)? == Found::Link(Path::new(DATA).join(&name)) {
+            root.remove(&name)?;
+            changed = true;
+        }
+    }
+    Ok(changed)
+}
+
+/// Puts a link in the place of whatever is there, unless it is there already; returns whether it was
+/// not. A directory is not replaced: somebody may need what is in it.
+fn link(root: &Folder, name: &OsStr, target: &Path) -> Result<bool, DiskError> {
+    if root.find(name)? == Found::Link(target.to_owned()) {
+        return Ok(false);
+    }
+    root.link(OsStr::new(STAGED), target)?;
+    root.rename(OsStr::new(STAGED), name)?;
+    Ok(true)
+}
+
+/// Removes what is left of writes that did not come to their end, and of those before the last.
+fn sweep(root: &Folder) -> Result<(), DiskError> {
+    let current = current_name(root)?;
+    for name in root.names()? {
+        let Some(text) = name.to_str() else { continue };
+        if text == STAGED || (is_generation(text) && Some(text) != current.as_deref()) {
+            root.remove_all(&name)?;
+        }
+    }
+    Ok(())
+}
+
+/// The directory that is current, if there is one.
+fn current(root: &Folder) -> Result<Option<Folder>, DiskError> {
+    match current_name(root)? {
+        Some(name) => root.folder(OsStr::new(&name)),
+        None => Ok(None),
+    }
+}
+
+/// Its name. A link that leads anywhere else is as good as none.
+fn current_name(root: &Folder) -> Result<Option<String>, DiskError> {
+    let Found::Link(target) = root.find(OsStr::new(DATA))? else { return Ok(None) };
+    let name = target.into_os_string().into_string().ok();
+    Ok(name.filter(|name| is_generation(name)))
+}
+
+/// Whether a directory has these files and nothing else, with the right owners and modes.
+fn holds(current: &Folder, payload: &Payload) -> Result<bool, DiskError> {
+    let mut unseen = names_by_folder(payload);
+    let mut is_good = |folder: &Folder, path: &str| match unseen.remove(path) {
+        None => Ok(true),
+        Some(names) => Ok(payload.folder_access().allows(&folder.access()?)
+            && folder.names()?.iter().map(OsString::as_os_str).eq(names)),
+    };
+    if !is_good(current, "")? {
+        return Ok(false);
+    }
+    for (path, file) in payload.files() {
+        let folder = down(current, path, |above, name, path| match above.folder(name)? {
+            Some(folder) if is_good(&folder, path)? => Ok(Some(folder)),
+            Some(_) | None => Ok(None),
+        })?;
+        let Some(folder) = folder else { return Ok(false) };
+        let found = folder.read(name_of(path.as_str()), file.bytes.len().saturating_add(1))?;
+        let is_same = |found: Contents| {
+            found.bytes == file.bytes && payload.access(file).allows(&found.access)
+        };
+        if !found.is_some_and(is_same) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Which names each directory has.
+fn names_by_folder(payload: &Payload) -> BTreeMap<&str, BTreeSet<&OsStr>> {
+    let mut names = BTreeMap::from([("", BTreeSet::new())]);
+    for (path, _) in payload.files() {
+        for path in path.folders().chain([path.as_str()]) {
+            let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+            names.entry(above).or_default().insert(OsStr::new(name));
+        }
+    }
+    names
+}
+
+/// Opens the directory that a file is in. `step` opens each one on the way, from the one above, its
+/// name and its path; where it has none, this has none.
+fn down<'path>(
+    top: &Folder,
+    path: &'path VolumePath,
+    mut step: impl FnMut(&Folder, &OsStr, &'path str) -> Result<Option<Folder>, DiskError>,
+) -> Result<Option<Folder>, DiskError> {
+    let mut at = top.folder(OsStr::new("."))?;
+    for path in path.folders() {
+        let Some(above) = at else { return Ok(None) };
+        at = step(&above, name_of(path), path)?;
+    }
+    Ok(at)
+}
+
+/// Calls for everything below a directory that is none itself, with the directory that it is in.
+fn visit(
+    top: &Folder,
+    mut call: impl FnMut(&Folder, VolumePath) -> Result<(), DiskError>,
+) -> Result<(), DiskError> {
+    let mut folders = vec![PathBuf::new()];
+    while let Some(path) = folders.pop() {
+        let Some(folder) = top.descend(&path)? else { continue };
+        for name in folder.names()? {
+            let path = path.join(&name);
+            if folder.find(&name)? == Found::Folder {
+                folders.push(path);
+            } else if let Some(Ok(path)) = path.to_str().map(VolumePath::parse) {
+                call(&folder, path)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn gone(path: &VolumePath) -> DiskError {
+    let (operation, path) = (Operation::Read, path.as_path().to_owned());
+    DiskError { operation, path, source: ErrorKind::NotFound.into() }
+}
+
+/// The last element of a path.
+fn name_of(path: &str) -> &OsStr {
+    OsStr::new(path.rsplit('/').next().unwrap_or(path))
+}
+
+fn tops(payload: &Payload) -> BTreeSet<&str> {
+    payload.files().map(|(path, _)| path.top()).collect()
+}
+
+/// A name for a directory, as kubelet's are.
+fn generation(now: OffsetDateTime) -> String {
+    let format = format_description!("..[year]_[month]_[day]_[hour]_[minute]_[second].");
+    let time = now.to_offset(time::UtcOffset::UTC).format(format).unwrap_or_default();
+    format!("{time}{}", rand::random::<u32>())
+}
+
+/// Whether it is such a name.
+fn is_generation(name: &str) -> bool {
+    let shape = "..0000_00_00_00_00_00.";
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let Some((time, number)) = name.split_at_checked(shape.len()) else { return false };
+    let same = time.bytes().zip(shape.bytes()).all(|(byte, pattern)| match pattern {
+        b'0' => byte.is_ascii_digit(),
+        _ => byte == pattern,
+    });
+    same && !number.is_empty() && digits(number)
+}
