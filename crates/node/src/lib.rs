@@ -10,6 +10,12 @@
 //! - [`client`]: a client of the API that is the node.
 //! - [`register`]: the Node object, its status and its heartbeat.
 //! - [`volume`]: projected volumes: what is to be in them, and how it gets there.
+//! - [`sources`]: what they are made of, as the server has it.
+//! - [`certificates`]: keys for them that are made here, and certificates for these.
+//! - [`projections`]: volumes of the machine itself.
+//! - [`keeper`]: keeps all volumes as they should be.
+//! - [`trust`]: tells the server which trust anchors are in them.
+//! - [`gates`]: features that can be turned off.
 //! - [`events`]: what happens, told on the Node.
 //! - [`serving`]: the node's own server: health and metrics.
 //! - [`metrics`], [`status`]: what is known, for programs and for people.
@@ -23,20 +29,26 @@
 mod access;
 pub mod agent;
 pub mod boot;
+pub mod certificates;
 pub mod client;
 pub mod clock;
 pub mod events;
 pub mod files;
+pub mod gates;
 pub mod identity;
+pub mod keeper;
 pub mod manager;
 pub mod metrics;
 pub mod present;
+pub mod projections;
 pub mod register;
 pub mod request;
 pub mod serving;
+pub mod sources;
 pub mod status;
 pub mod store;
 pub mod template;
+pub mod trust;
 pub mod volume;
 
 pub use agent::{Options, RunError, run};

@@ -1,5 +1,7 @@
 //! What is known of the certificates, as Prometheus text, under kubelet's names.
 
+pub mod volumes;
+
 use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 

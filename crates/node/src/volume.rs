@@ -9,7 +9,7 @@
 //!   changes; it knows which of them a volume selects and what comes out.
 //! - [`plan`]: [`decide`](plan::decide) makes files of a definition and of a
 //!   [`World`](plan::World), or says why there are none. It is pure.
-//! - [`payload`], [`path`]: the files, and where they are.
+//! - [`payload`], [`path`]: the files, and where they are. [`id`]: which volume.
 //! - [`writer`]: [`Writer`](writer::Writer) puts them on the disk, all at once.
 //!
 //! A loop on top of it does this whenever something has changed that a volume depends on, and may do
@@ -36,6 +36,7 @@
 
 pub mod content;
 pub mod definition;
+pub mod id;
 pub mod path;
 pub mod payload;
 pub mod plan;

@@ -1,0 +1,33 @@
+//! What volumes are made of, as the server has it: watched, and asked for.
+//!
+//! - [`served`]: kinds that not every server has, in the best version that it has.
+//! - [`feed`]: watches that go on through errors.
+//! - [`pods`]: the pods of this node.
+//! - [`bundles`]: all ClusterTrustBundles.
+//! - [`objects`]: those ConfigMaps and Secrets that volumes name.
+//! - [`tokens`]: tokens of service accounts.
+//!
+//! Whoever makes volumes is woken by a [`Wake`] that says what has changed.
+
+pub mod bundles;
+pub mod feed;
+pub mod objects;
+pub mod pods;
+pub mod served;
+pub mod tokens;
+
+use tokio::sync::mpsc;
+
+use crate::volume::id::VolumeId;
+
+/// Something has changed that volumes depend on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// A ConfigMap or Secret.
+    Object(objects::ObjectId),
+    /// A token or a certificate of this volume.
+    Volume(VolumeId),
+}
+
+/// Wakes whoever makes volumes.
+pub type Wakes = mpsc::UnboundedSender<Wake>;

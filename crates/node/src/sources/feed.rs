@@ -1,0 +1,1 @@
+//! Watches that go on through errors.
