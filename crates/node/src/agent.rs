@@ -1,6 +1,7 @@
 //! The agent: joins everything and runs it until it is told to end.
 
 mod reporter;
+mod volumes;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -19,8 +20,10 @@ use crate::boot::{Beginning, Boot, Source};
 use crate::clock::{self, Clock};
 use crate::events;
 use crate::files::Files;
+use crate::gates::Gates;
 use crate::manager::{Manager, Pace, Random, Report, Setup};
 use crate::metrics::{self, Ages};
+use crate::projections::Projections;
 use crate::register::object::{Host, system};
 use crate::register::{Registrar, Registration};
 use crate::serving::{self, Door, Pages};
@@ -29,6 +32,7 @@ use crate::store::{Lock, LockError, Store, StoreError};
 use crate::template::{Purpose, Template};
 
 use reporter::Reporter;
+use volumes::Volumes;
 
 /// How long a node may take to get a certificate when it starts, before somebody should know.
 pub const PATIENCE: Duration = Duration::from_secs(5 * 60);
@@ -55,6 +59,10 @@ pub struct Options {
     pub serving: Option<TcpListener>,
     /// Where to serve without it.
     pub metrics: Option<TcpListener>,
+    /// The machine's own volumes, and the file that they were read from.
+    pub projections: Option<(PathBuf, Projections)>,
+    /// What is turned off.
+    pub gates: Gates,
     /// How long to wait for the first certificate.
     pub patience: Duration,
     /// How fast things are tried again.
@@ -80,6 +88,8 @@ impl Options {
             rotate_server_certificates: false,
             serving: None,
             metrics: None,
+            projections: None,
+            gates: Gates::default(),
             patience: PATIENCE,
             pace: Pace::default(),
             clock: clock::system(),
@@ -138,6 +148,7 @@ struct Agent {
     templates: watch::Sender<Option<Template>>,
     registration: watch::Sender<Registration>,
     ages: Arc<Ages>,
+    volumes: Arc<Volumes>,
     /// Everything ends with the agent.
     tasks: JoinSet<()>,
 }
@@ -181,6 +192,7 @@ impl Agent {
             templates,
             registration: watch::Sender::default(),
             ages: Arc::default(),
+            volumes: Volumes::new(&options),
             tasks: JoinSet::new(),
             options,
         }
@@ -232,6 +244,7 @@ impl Agent {
     fn pages(&self) -> Pages {
         let (client, serving) = (self.client.clone(), self.serving.clone());
         let (ages, clock) = (self.ages.clone(), self.options.clock.clone());
+        let volumes = self.volumes.clone();
         let registration = self.registration.subscribe();
         Arc::new(move |path| {
             let now = clock().wall;
@@ -246,6 +259,7 @@ impl Agent {
                     let reports = [Some(&client), serving.as_ref()];
                     let reports = reports.into_iter().flatten().map(|one| one.report());
                     metrics::write(&mut text, &reports.collect::<Vec<_>>(), &ages, now);
+                    volumes.write_metrics(&mut text);
                     Some((StatusCode::OK, text))
                 }
                 _ => None,
@@ -286,6 +300,8 @@ impl Agent {
             templates: self.templates.clone(),
         };
         self.tasks.spawn(registrar.run());
+        let registration = self.registration.subscribe();
+        self.volumes.keep(&self.options, &client, registration, &mut self.tasks);
         Ok(())
     }
 

@@ -175,6 +175,10 @@ pub struct UpArgs {
     /// directory.
     #[arg(long, value_name = "NAME", value_parser = values::node_name, conflicts_with = "no_node")]
     pub node_name: Option<String>,
+    /// Volumes of this machine itself: a file that says what is to be in which directory. Read again
+    /// when it changes.
+    #[arg(long, value_name = "FILE", requires = "node_name")]
+    pub projections: Option<PathBuf>,
     /// Do not make this machine a node.
     #[arg(long)]
     pub no_node: bool,

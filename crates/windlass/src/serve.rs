@@ -1,7 +1,7 @@
 //! Serving: joins the store, the server and the controllers.
 
 mod files;
-mod node;
+pub mod node;
 mod reload;
 
 use std::io::Write as _;
@@ -57,8 +57,9 @@ pub struct Settings {
     pub audit: AuditArgs,
     /// What the controllers beside the server are told; `None` if there are none, unlike in `up`.
     pub controllers: Option<IssuingArgs>,
-    /// The name of this machine as a node beside the server, if it is to be one.
-    pub node: Option<String>,
+    /// The name of this machine as a node beside the server, if it is to be one, and the file of its
+    /// own volumes.
+    pub node: Option<(String, Option<PathBuf>)>,
     /// The data directory; holding it keeps others out of it.
     pub data: DataDir,
 }
@@ -98,6 +99,10 @@ async fn run(settings: Settings) -> Result<()> {
     let layout = &settings.data.layout;
     let options = settings.controllers.as_ref().map(|issuing| issuing_options(layout, issuing));
     let options = options.transpose()?;
+    let node = settings.node.as_ref().map(|(name, projections)| {
+        node::Node::new(name, projections.as_deref(), features(&settings.feature_gates)?)
+    });
+    let node = node.transpose()?;
     let store: Arc<dyn Store> = Arc::new(Embedded::open(Options::new(&settings.store))?);
     let (server, tls) = assemble(&settings, &store, shutdown.clone()).await?;
     settings.listener.set_nonblocking(true)?;
@@ -112,7 +117,7 @@ async fn run(settings: Settings) -> Result<()> {
     let serving = tokio::spawn(serving);
     let controllers = options.map(|options| controllers(&server, options, shutdown.clone()));
     let layout = &settings.data.layout;
-    let node = settings.node.map(|name| node::start(name, layout, &server, shutdown.clone()));
+    let node = node.map(|node| node::start(node, layout, &server, shutdown.clone()));
     // Before anybody hears that it is ready: who hears it may already send the signal.
     let told = signals()?;
     announce(&settings.data);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::requests::OutputArgs;
-use super::values;
+use super::values::{self, FeatureGate};
 
 const EXAMPLE: &str = "\
 Examples:
@@ -15,6 +15,9 @@ Examples:
 
   The same with a serving certificate, and something to serve with it:
     windlass node --kubeconfig node/kubeconfig --cert-dir node/pki --rotate-server-certificates --listen 0.0.0.0:10250
+
+  The same for a machine without pods, whose services get anchors and certificates from volumes of its own:
+    windlass node --kubeconfig node/kubeconfig --cert-dir node/pki --projections projections.yaml
 
   See what it holds and what it waits for:
     windlass node status --cert-dir node/pki";
@@ -77,6 +80,13 @@ pub struct NodeRunArgs {
     /// Loopback address and port to serve /healthz, /readyz and /metrics on, without TLS.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = values::loopback)]
     pub metrics_listen: Option<SocketAddr>,
+    /// Volumes of the machine itself: a file that says what is to be in which directory. Read again
+    /// when it changes.
+    #[arg(long, value_name = "FILE")]
+    pub projections: Option<PathBuf>,
+    /// Features to turn on or off: ClusterTrustBundleProjection, PodCertificateRequest.
+    #[arg(long, value_name = "NAME=BOOL", value_delimiter = ',')]
+    pub feature_gates: Vec<FeatureGate>,
 }
 
 /// Flags of `windlass node status`.

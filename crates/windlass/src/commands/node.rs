@@ -8,10 +8,11 @@ use anyhow::{Context as _, Result, anyhow};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use windlass_node::Options;
+use windlass_server::features::Features;
 
 use super::{connect, data_dir};
 use crate::cli::{NodeArgs, NodeCommand, NodeRunArgs};
-use crate::serve::signals;
+use crate::serve::{node, signals};
 
 /// Works until told to stop, or shows what another process does.
 pub fn run(arguments: NodeArgs) -> Result<()> {
@@ -29,6 +30,9 @@ async fn work(arguments: NodeRunArgs) -> Result<()> {
         Some(name) => name,
         None => own_name()?,
     };
+    let gates = arguments.feature_gates.iter().map(|gate| (gate.name.as_str(), gate.enabled));
+    let features = Features::with(gates).context("--feature-gates")?;
+    let projections = arguments.projections.as_deref().map(node::read_projections);
     let options = Options {
         node_name,
         bootstrap_kubeconfig: arguments.bootstrap_kubeconfig,
@@ -37,6 +41,8 @@ async fn work(arguments: NodeRunArgs) -> Result<()> {
         rotate_server_certificates: arguments.rotate_server_certificates,
         serving: bind(arguments.listen).await.context("--listen")?,
         metrics: bind(arguments.metrics_listen).await.context("--metrics-listen")?,
+        projections: projections.transpose()?,
+        gates: node::gates(features),
         ..Options::new(arguments.kubeconfig, arguments.cert_dir)
     };
     let (down, shutdown) = watch::channel(false);

@@ -26,7 +26,7 @@ pub fn run(arguments: UpArgs) -> Result<()> {
         inflight: arguments.serve.inflight,
         audit: arguments.serve.audit,
         controllers: Some(arguments.issuing),
-        node: arguments.node_name,
+        node: arguments.node_name.map(|name| (name, arguments.projections)),
         data,
     })
 }

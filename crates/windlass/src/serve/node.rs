@@ -1,11 +1,17 @@
 //! The node agent beside the server: this machine as a node of its own server.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::{Context as _, Result};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use windlass_node::Options;
+use windlass_node::files::Files;
+use windlass_node::gates::Gates;
+use windlass_node::projections::Projections;
+use windlass_server::features::Features;
 use windlass_server::local::Local;
 use windlass_server::server::Server;
 use windlass_server::user::{MASTERS, User};
@@ -16,12 +22,42 @@ use crate::datadir::Layout;
 /// How long to wait before beginning anew.
 const PAUSE: Duration = Duration::from_secs(5);
 
+/// What the node is to be.
+pub struct Node {
+    name: String,
+    projections: Option<(PathBuf, Projections)>,
+    gates: Gates,
+}
+
+impl Node {
+    /// A node of this name, with the volumes of a file. A bad file is told of here.
+    pub fn new(name: &str, projections: Option<&Path>, features: Features) -> Result<Self> {
+        let projections = projections.map(read_projections).transpose()?;
+        Ok(Self { name: name.to_owned(), projections, gates: gates(features) })
+    }
+}
+
+/// Reads the volumes of a machine.
+pub fn read_projections(path: &Path) -> Result<(PathBuf, Projections)> {
+    let projections = windlass_node::projections::read(path, &Files::default());
+    let projections = projections.with_context(|| format!("--projections {}", path.display()))?;
+    Ok((path.to_owned(), projections))
+}
+
+/// What is turned off in an agent when it is turned off in a server.
+pub fn gates(features: Features) -> Gates {
+    Gates {
+        cluster_trust_bundle_projection: features.cluster_trust_bundle_projection,
+        pod_certificate_request: features.pod_certificate_request,
+    }
+}
+
 /// Runs an agent until it is told to end. Whatever becomes of it, the server goes on.
 ///
 /// It asks for its first certificate with the administrator's kubeconfig, which is there anyway; no
 /// token is needed. It speaks to the server as any other node does.
 pub fn start(
-    name: String,
+    node: Node,
     layout: &Layout,
     server: &Arc<Server>,
     mut shutdown: watch::Receiver<bool>,
@@ -38,7 +74,7 @@ pub fn start(
             loop {
                 // The server may be somewhere else than last time; the administrator's knows.
                 let _ = std::fs::remove_file(layout.node("kubeconfig"));
-                match windlass_node::run(options(&name, &layout), down.clone()).await {
+                match windlass_node::run(options(&node, &layout), down.clone()).await {
                     Ok(()) => return,
                     Err(error) => tracing::error!("the node agent ended: {error}"),
                 }
@@ -52,9 +88,12 @@ pub fn start(
     })
 }
 
-fn options(name: &str, layout: &Layout) -> Options {
+fn options(node: &Node, layout: &Layout) -> Options {
     Options {
-        node_name: name.to_owned(),
+        node_name: node.name.clone(),
+        root_dir: layout.node(""),
+        projections: node.projections.clone(),
+        gates: node.gates,
         bootstrap_kubeconfig: Some(layout.kubeconfig()),
         ..Options::new(layout.node("kubeconfig"), layout.node("pki"))
     }

@@ -15,7 +15,7 @@ use crate::commands::print;
 
 /// Prints it; fails if the node has no certificate with which it is known.
 pub fn show(arguments: &NodeStatusArgs) -> Result<()> {
-    let directory = arguments.root_dir.as_ref().unwrap_or(&arguments.cert_dir);
+    let directory = directory(arguments);
     let status = Status::read(directory).map_err(anyhow::Error::msg)?;
     let (running, doubt) = (is_running(&arguments.cert_dir), doubt(directory));
     let status = status.with_context(|| {
@@ -42,6 +42,17 @@ pub fn show(arguments: &NodeStatusArgs) -> Result<()> {
         bail!("the client certificate of the node {} has expired", view.status.node);
     }
     Ok(())
+}
+
+/// Where the status is, unless told: with the certificates, or one above them as `up` has it.
+fn directory(arguments: &NodeStatusArgs) -> &Path {
+    let with = arguments.cert_dir.as_path();
+    let above = with.parent().filter(|above| !has_status(with) && has_status(above));
+    arguments.root_dir.as_deref().or(above).unwrap_or(with)
+}
+
+fn has_status(directory: &Path) -> bool {
+    directory.join(windlass_node::status::FILE).exists()
 }
 
 /// What keeps an agent from writing to a directory, if something does.
