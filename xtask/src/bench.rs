@@ -13,6 +13,7 @@ mod rates;
 mod server;
 mod startup;
 mod table;
+mod volumes;
 mod watchers;
 
 use std::future::Future;
@@ -32,7 +33,7 @@ pub struct Args {
     /// Shorter phases and fewer watchers: a smoke test, not a measurement.
     #[arg(long)]
     quick: bool,
-    /// Only this group of rows: floor, startup, rates, access, issuing, nodes or watchers.
+    /// Only this group of rows: floor, startup, rates, access, issuing, nodes, volumes or watchers.
     #[arg(long)]
     only: Option<String>,
     /// One round of this many watchers of the small object, instead of the standard three.
@@ -70,6 +71,7 @@ const GROUPS: &[(&str, Measure)] = &[
     ("access", |bench, table| Box::pin(access::measure(bench, table))),
     ("issuing", |bench, table| Box::pin(issuing::measure(bench, table))),
     ("nodes", |bench, table| Box::pin(nodes::measure(bench, table))),
+    ("volumes", |bench, table| Box::pin(volumes::measure(bench, table))),
     ("watchers", |bench, table| Box::pin(watchers::measure(bench, table))),
 ];
 

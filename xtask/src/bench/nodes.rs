@@ -71,8 +71,8 @@ pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
     server.stop().await
 }
 
-/// A token, and what its bearers and nodes may do.
-async fn prepare(admin: &Client) -> Result<()> {
+/// Makes a token, and lets its bearers and nodes do what they do.
+pub async fn prepare(admin: &Client) -> Result<()> {
     let (id, secret) = TOKEN.split_once('.').context("the token has no dot")?;
     let secret = json!({
         "apiVersion": "v1",
@@ -106,7 +106,8 @@ async fn prepare(admin: &Client) -> Result<()> {
     Ok(())
 }
 
-fn kubeconfig(url: &str, ca: &Path) -> String {
+/// What the bearer of the token begins with.
+pub fn kubeconfig(url: &str, ca: &Path) -> String {
     json!({
         "apiVersion": "v1",
         "kind": "Config",

@@ -87,8 +87,7 @@ impl Server {
 
     /// Stop as an operator does, and insist on a clean end.
     pub async fn stop(mut self) -> Result<()> {
-        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
-        kill_process(pid.context("no such process id")?, Signal::TERM)?;
+        kill_process(pid_of(self.pid)?, Signal::TERM)?;
         let status =
             timeout(PATIENCE, self.child.wait()).await.context("the server did not stop")??;
         ensure!(status.success(), "the server stopped with {status}");
@@ -97,39 +96,50 @@ impl Server {
 
     /// Resident memory in bytes.
     pub fn resident(&self) -> Result<u64> {
-        self.memory("VmRSS:")
+        memory(self.pid, "VmRSS:")
     }
 
     /// The most that was ever resident, in bytes.
     pub fn peak(&self) -> Result<u64> {
-        self.memory("VmHWM:")
-    }
-
-    fn memory(&self, field: &str) -> Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid))?;
-        let kib = status
-            .lines()
-            .find_map(|line| line.strip_prefix(field))
-            .and_then(|value| value.trim().strip_suffix("kB"))
-            .and_then(|value| value.trim().parse::<u64>().ok())
-            .with_context(|| format!("no {field} in /proc"))?;
-        Ok(kib * 1024)
+        memory(self.pid, "VmHWM:")
     }
 
     /// User and system CPU time since the start, in seconds; exact to a clock tick.
     pub fn cpu(&self) -> Result<f64> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
-        // The command's name may hold anything; the fields start after its parenthesis. The state
-        // is the first of them, utime the twelfth.
-        let (_, fields) = stat.rsplit_once(')').context("strange /proc stat")?;
-        let ticks: u64 = fields
-            .split_whitespace()
-            .skip(11)
-            .take(2)
-            .filter_map(|ticks| ticks.parse::<u64>().ok())
-            .sum();
-        Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+        cpu(self.pid)
     }
+}
+
+/// Memory of a process, by a field of its status, in bytes.
+pub fn memory(pid: u32, field: &str) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let kib = status
+        .lines()
+        .find_map(|line| line.strip_prefix(field))
+        .and_then(|value| value.trim().strip_suffix("kB"))
+        .and_then(|value| value.trim().parse::<u64>().ok())
+        .with_context(|| format!("no {field} in /proc"))?;
+    Ok(kib * 1024)
+}
+
+/// User and system CPU time of a process since its start, in seconds; exact to a clock tick.
+pub fn cpu(pid: u32) -> Result<f64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The command's name may hold anything; the fields start after its parenthesis. The state
+    // is the first of them, utime the twelfth.
+    let (_, fields) = stat.rsplit_once(')').context("strange /proc stat")?;
+    let ticks: u64 = fields
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .filter_map(|ticks| ticks.parse::<u64>().ok())
+        .sum();
+    Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// A process, for signals.
+pub fn pid_of(pid: u32) -> Result<Pid> {
+    i32::try_from(pid).ok().and_then(Pid::from_raw).context("no such process id")
 }
 
 fn free_port() -> Result<u16> {

@@ -1,0 +1,221 @@
+//! Trust bundles on their way into files: one node with many pods, and many nodes.
+
+mod agent;
+mod fleet;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use hyper::Method;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use windlass_pki::{Authority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+
+use super::Bench;
+use super::client::{Client, Protocol};
+use super::nodes;
+use super::server::Server;
+use super::table::{Row, Spread, Table};
+use agent::Agent;
+
+/// What a kubelet takes for one pod, in milliseconds: its mean.
+const KUBELET: f64 = 70_000.0;
+/// How long an agent that has nothing to do is looked at.
+const IDLE: Duration = Duration::from_secs(20);
+/// Nothing takes longer.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+const NAMESPACE: &str = "bench";
+const SIGNER: &str = "bench.example.com/pods";
+const BUNDLE: &str = "bench.example.com:pods:roots";
+const BUNDLES: &str = "/apis/certificates.k8s.io/v1/clustertrustbundles";
+
+/// Measure how soon a changed bundle is on the disk everywhere, and what an idle agent costs.
+pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
+    let (pods, nodes) = if bench.args.quick { (10, 50) } else { (110, 1_000) };
+    measure_pods(bench, table, pods).await?;
+    fleet::measure(bench, table, nodes).await
+}
+
+async fn measure_pods(bench: &Bench, table: &mut Table, count: usize) -> Result<()> {
+    let data = bench.scratch.join("volumes");
+    fs::create_dir_all(&data)?;
+    fs::write(data.join("signers.yaml"), signers())?;
+    let server = Server::start(bench, &data).await?;
+    let admin = &server.client;
+    nodes::prepare(admin).await?;
+    let mut roots = Roots::new(3)?;
+    put_bundle(admin, &roots, Method::POST, BUNDLES).await?;
+    let agent = Agent::start(bench, admin, &data).await?;
+    let uids = make_pods(admin, count).await?;
+    let began = Instant::now();
+    let files = uids.iter().map(|uid| agent.volume(uid).join("..data")).collect::<Vec<_>>();
+    changed(&files, &vec![None; count], began).await?;
+    let title = format!("node with {count} pods of three sources");
+    table.add(Row::lower(
+        format!("{title}: all volumes are there"),
+        began.elapsed().as_secs_f64(),
+        "s",
+    ));
+
+    let mut samples = Vec::new();
+    for _ in 0..if bench.args.quick { 2 } else { 5 } {
+        let before = files.iter().map(|file| fs::read_link(file).ok()).collect::<Vec<_>>();
+        roots.add()?;
+        let began = Instant::now();
+        put_bundle(admin, &roots, Method::PUT, &format!("{BUNDLES}/{BUNDLE}")).await?;
+        samples.extend(changed(&files, &before, began).await?);
+    }
+    let spread = Spread::of(samples)?;
+    for (name, share) in [("half of the files", 0.5), ("99 %", 0.99), ("the last", 1.0)] {
+        let name = format!("{title}: a changed bundle is in {name} after");
+        table.add(
+            Row::lower(name, spread.millis(share), "ms")
+                .reference(KUBELET)
+                .note("from the PUT; a kubelet, one pod: 60 to 79 s"),
+        );
+    }
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let before = agent.cpu()?;
+    tokio::time::sleep(IDLE).await;
+    let busy = (agent.cpu()? - before) / IDLE.as_secs_f64() * 100.0;
+    table.add(Row::lower(format!("{title}: the idle agent's share of a core"), busy, "%"));
+    let resident = agent.resident()? as f64 / f64::from(1 << 20);
+    table.add(Row::lower(format!("{title}: the idle agent's memory"), resident, "MiB"));
+    agent.stop().await?;
+    server.stop().await
+}
+
+fn signers() -> String {
+    json!({
+        "apiVersion": "windlass.dev/v1",
+        "kind": "Signers",
+        "signers": [{
+            "name": SIGNER,
+            "ca": {"made": {"directory": "ca/pods"}},
+            "pods": {"trustDomain": "bench.example.com"},
+        }],
+    })
+    .to_string()
+}
+
+/// A root certificate that grows.
+struct Roots(Vec<String>);
+
+impl Roots {
+    fn new(count: usize) -> Result<Self> {
+        let mut roots = Self(Vec::new());
+        for _ in 0..count {
+            roots.add()?;
+        }
+        Ok(roots)
+    }
+
+    fn add(&mut self) -> Result<()> {
+        let subject = Subject::new(&format!("root {}", self.0.len()), &[])?;
+        let validity = Validity::lasting(OffsetDateTime::now_utc(), time::Duration::days(30))?;
+        let serial = Serial::random(&SystemRandom::new())?;
+        let root = Authority::self_signed(&subject, validity, PrivateKey::generate()?, serial)?;
+        self.0.push(root.certificate().to_pem());
+        Ok(())
+    }
+}
+
+/// Creates or replaces the bundle.
+async fn put_bundle(admin: &Client, roots: &Roots, method: Method, path: &str) -> Result<()> {
+    let mut connection = admin.connect(Protocol::Http1).await?;
+    let mut metadata = json!({"name": BUNDLE, "labels": {"stage": "live"}});
+    if method == Method::PUT {
+        let found = connection.expect(Method::GET, path, bytes::Bytes::new()).await?;
+        let found: Value = serde_json::from_slice(&found)?;
+        metadata["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
+    }
+    let bundle = json!({
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "ClusterTrustBundle",
+        "metadata": metadata,
+        "spec": {"signerName": SIGNER, "trustBundle": roots.0.concat()},
+    });
+    connection.expect(method, path, bundle.to_string().into()).await?;
+    Ok(())
+}
+
+/// Makes pods that are bound to the node, each with one volume of three sources. Returns their UIDs.
+async fn make_pods(admin: &Client, count: usize) -> Result<Vec<String>> {
+    let mut connection = admin.connect(Protocol::Http1).await?;
+    let core = "/api/v1/namespaces";
+    let create = |kind: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}});
+    let object = create("Namespace", NAMESPACE).to_string();
+    connection.expect(Method::POST, core, object.into()).await?;
+    let account = create("ServiceAccount", "bench").to_string();
+    let path = format!("{core}/{NAMESPACE}/serviceaccounts");
+    connection.expect(Method::POST, &path, account.into()).await?;
+    let mut map = create("ConfigMap", "settings");
+    map["data"] = json!({"settings.yaml": "x: 1\n".repeat(100)});
+    let path = format!("{core}/{NAMESPACE}/configmaps");
+    connection.expect(Method::POST, &path, map.to_string().into()).await?;
+    let path = format!("{core}/{NAMESPACE}/pods");
+    let mut uids = Vec::with_capacity(count);
+    for number in 0..count {
+        let made = connection.expect(Method::POST, &path, pod(number).to_string().into()).await?;
+        let made: Value = serde_json::from_slice(&made)?;
+        uids.push(made["metadata"]["uid"].as_str().context("a pod has no UID")?.to_owned());
+    }
+    Ok(uids)
+}
+
+fn pod(number: usize) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": format!("pod-{number}")},
+        "spec": {
+            "nodeName": agent::NAME,
+            "serviceAccountName": "bench",
+            "automountServiceAccountToken": false,
+            "containers": [{"name": "c", "image": "i"}],
+            "volumes": [{"name": "trust", "projected": {"sources": [
+                {"clusterTrustBundle": {
+                    "signerName": SIGNER,
+                    "labelSelector": {"matchLabels": {"stage": "live"}},
+                    "path": "ca.pem",
+                }},
+                {"podCertificate": {
+                    "signerName": SIGNER,
+                    "keyType": "ECDSAP256",
+                    "credentialBundlePath": "credentials.pem",
+                }},
+                {"configMap": {"name": "settings"}},
+            ]}}],
+        },
+    })
+}
+
+/// Waits until every link leads somewhere else than before, and says how long each took.
+async fn changed(
+    links: &[PathBuf],
+    before: &[Option<PathBuf>],
+    began: Instant,
+) -> Result<Vec<Duration>> {
+    let mut left = links.iter().zip(before).collect::<Vec<_>>();
+    let mut samples = Vec::new();
+    while !left.is_empty() {
+        ensure!(began.elapsed() < PATIENCE, "{} volumes did not change", left.len());
+        left.retain(|(link, before)| {
+            let now = fs::read_link(link).ok();
+            let changed = now.is_some() && now != **before;
+            if changed {
+                samples.push(began.elapsed());
+            }
+            !changed
+        });
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    Ok(samples)
+}
+
+fn directory(place: &Path, uid: &str) -> PathBuf {
+    place.join("pods").join(uid).join("volumes/kubernetes.io~projected/trust")
+}

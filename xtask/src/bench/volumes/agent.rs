@@ -1,0 +1,87 @@
+//! The agent under measurement: a process of its own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use hyper::Method;
+use rustix::process::{Signal, kill_process};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use super::super::Bench;
+use super::super::client::{Client, Protocol};
+use super::super::nodes;
+use super::super::server::{cpu, memory, pid_of};
+use super::PATIENCE;
+
+/// The node's name.
+pub const NAME: &str = "bench-node";
+
+/// A running agent. Dropping it kills it.
+pub struct Agent {
+    child: Child,
+    pid: u32,
+    root: PathBuf,
+}
+
+impl Agent {
+    /// Joins with a token, and waits until the node is there.
+    pub async fn start(bench: &Bench, admin: &Client, data: &Path) -> Result<Self> {
+        let place = bench.scratch.join("agent");
+        let root = place.join("root");
+        fs::create_dir_all(&place)?;
+        let bootstrap = place.join("bootstrap.kubeconfig");
+        fs::write(&bootstrap, nodes::kubeconfig(&admin.url(), &data.join("pki/ca.crt")))?;
+        let log = fs::File::create(bench.scratch.join("agent.log"))?;
+        let child = Command::new(&bench.binary)
+            .args(["node", "--node-name", NAME, "--node-ip", "127.0.0.1"])
+            .args([&"--bootstrap-kubeconfig".into(), &bootstrap])
+            .args([&"--kubeconfig".into(), &place.join("kubeconfig")])
+            .args([&"--cert-dir".into(), &place.join("pki")])
+            .args([&"--root-dir".into(), &root])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()?;
+        let pid = child.id().context("the agent ended at once")?;
+        let agent = Self { child, pid, root };
+        let began = Instant::now();
+        let mut connection = admin.connect(Protocol::Http1).await?;
+        let path = format!("/api/v1/nodes/{NAME}");
+        while connection.send(Method::GET, &path, Bytes::new()).await?.0 != 200 {
+            ensure!(began.elapsed() < PATIENCE, "the agent did not join");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(agent)
+    }
+
+    /// Where a pod's volume is.
+    pub fn volume(&self, uid: &str) -> PathBuf {
+        super::directory(&self.root, uid)
+    }
+
+    /// CPU time since the start, in seconds.
+    pub fn cpu(&self) -> Result<f64> {
+        cpu(self.pid)
+    }
+
+    /// Resident memory in bytes.
+    pub fn resident(&self) -> Result<u64> {
+        memory(self.pid, "VmRSS:")
+    }
+
+    /// Stops it as an operator does, and takes its volumes away.
+    pub async fn stop(mut self) -> Result<()> {
+        kill_process(pid_of(self.pid)?, Signal::TERM)?;
+        let status = timeout(PATIENCE, self.child.wait()).await.context("it did not stop")??;
+        ensure!(status.success(), "the agent stopped with {status}");
+        // They may be on a file system of their own, which outlives the agent.
+        let _ = std::process::Command::new("umount").arg(self.root.join("pods")).output();
+        Ok(())
+    }
+}
