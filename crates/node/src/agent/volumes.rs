@@ -107,7 +107,7 @@ impl Volumes {
     /// Writes what is known, for programs.
     pub fn write_metrics(&self, out: &mut String) {
         let bundles = match &self.bundles.borrow().bundles {
-            Served::Synced(bundles) => Some(bundles.len()),
+            Served::Synced(bundles) => Some(bundles.size()),
             Served::Off | Served::Missing | Served::Unsynced => None,
         };
         let states = self.kept.borrow().as_ref().map(|kept| kept.certificates.states());

@@ -130,7 +130,7 @@ impl VolumeMetrics {
     ) {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let name = "clustertrustbundle_informer_cache_size";
-        head(out, name, "gauge", "ClusterTrustBundles that the node knows");
+        head(out, name, "gauge", "Bytes that the ClusterTrustBundles take which the node knows");
         if let Some(bundles) = bundles {
             let _ = writeln!(out, "{name} {bundles}");
         }

@@ -135,6 +135,13 @@ impl Bundle {
         let (name, signer) = (name.to_owned(), signer.to_owned());
         Self { name, generation, signer, labels, anchors, unreadable }
     }
+
+    /// How many bytes its contents take.
+    pub fn size(&self) -> usize {
+        let labels = self.labels.iter().map(|(key, value)| key.len() + value.len());
+        let anchors = self.anchors.der().map(|der| der.len() + size_of::<Digest>());
+        self.name.len() + self.signer.len() + labels.sum::<usize>() + anchors.sum::<usize>()
+    }
 }
 
 impl Bundles {
@@ -165,6 +172,11 @@ impl Bundles {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
+    }
+
+    /// How many bytes they take, as far as their contents go.
+    pub fn size(&self) -> usize {
+        self.by_name.values().map(|bundle| bundle.size()).sum()
     }
 
     /// Those that are wanted, by name.
