@@ -39,15 +39,15 @@ impl SourceType {
         }
     }
 
-    /// Its name in a pod.
+    /// Its name in metrics.
     pub fn name(self) -> &'static str {
         match self {
-            Self::ClusterTrustBundle => "clusterTrustBundle",
-            Self::PodCertificate => "podCertificate",
-            Self::ConfigMap => "configMap",
-            Self::Secret => "secret",
-            Self::ServiceAccountToken => "serviceAccountToken",
-            Self::DownwardApi => "downwardAPI",
+            Self::ClusterTrustBundle => "ClusterTrustBundle",
+            Self::PodCertificate => "PodCertificate",
+            Self::ConfigMap => "ConfigMap",
+            Self::Secret => "Secret",
+            Self::ServiceAccountToken => "ServiceAccountToken",
+            Self::DownwardApi => "DownwardAPI",
         }
     }
 }
@@ -105,7 +105,7 @@ impl Histogram {
 impl VolumeMetrics {
     /// A source of a volume was looked at anew, and is as it should be on the disk, or not.
     pub fn refreshed(&self, source: SourceType, ok: bool, took: Duration) {
-        let status = if ok { "success" } else { "error" };
+        let status = if ok { "OK" } else { "Error" };
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.refreshes.entry((source, status)).or_default().count(took);
     }
@@ -199,14 +199,14 @@ mod tests {
         let states = BTreeMap::from([(("a.b/c".to_owned(), "fresh"), 4)]);
         let mut text = String::new();
         metrics.write(&mut text, std::iter::once(&volume), Some(7), &states);
-        let bundle = "projected_volume_source_type=\"clusterTrustBundle\"";
+        let bundle = "projected_volume_source_type=\"ClusterTrustBundle\"";
         for line in [
             "clustertrustbundle_informer_cache_size 7".to_owned(),
             format!("projectedvolumesource_instances{{{bundle}}} 2"),
-            format!("projectedvolumesource_refresh_count{{{bundle},status=\"error\"}} 1"),
+            format!("projectedvolumesource_refresh_count{{{bundle},status=\"Error\"}} 1"),
             format!(
                 "projectedvolumesource_refresh_duration_bucket\
-                 {{{bundle},status=\"success\",le=\"0.005\"}} 1"
+                 {{{bundle},status=\"OK\",le=\"0.005\"}} 1"
             ),
             "windlass_node_trust_delivery_seconds_bucket{from=\"change\",le=\"0.5\"} 0".to_owned(),
             "windlass_node_trust_delivery_seconds_bucket{from=\"change\",le=\"1\"} 1".to_owned(),
