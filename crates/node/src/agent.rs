@@ -332,6 +332,7 @@ impl Agent {
                 .map(|manager| manager.reports())
                 .collect(),
             registration: self.registration.subscribe(),
+            volumes: self.volumes.reports.subscribe(),
         }
     }
 }
