@@ -81,17 +81,12 @@ impl Tokens {
     /// disk since an earlier life of the process: it is used for as long as it is good.
     pub fn want(&self, id: &SourceId, wanted: Wanted, found: Option<Zeroizing<String>>) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut old = found;
-        if let Some(before) = kept.get(id) {
-            if before.wanted == wanted {
-                return;
-            }
-            // It is for the same, but is to last longer or shorter.
-            if let Obtained::Is(token) = before.slot.get() {
-                old = Some(token);
-            }
-        }
-        kept.insert(id.clone(), self.keep(id, wanted, old));
+        let (old, standing) = match kept.get(id) {
+            Some(before) if before.wanted == wanted => return,
+            Some(before) => (before.still_serves(&wanted), Standing::Useless),
+            None => self.judge(found, &wanted),
+        };
+        kept.insert(id.clone(), self.keep(id, wanted, old, standing));
     }
 
     /// The tokens of a pod are wanted no more.
@@ -106,18 +101,34 @@ impl Tokens {
         kept.get(id).map_or_else(|| Obtained::Not(NOT_YET.into()), |kept| kept.slot.get())
     }
 
-    fn keep(&self, id: &SourceId, wanted: Wanted, old: Option<Zeroizing<String>>) -> Kept {
+    /// What of a token from the disk is of use, and of how much.
+    fn judge(
+        &self,
+        found: Option<Zeroizing<String>>,
+        wanted: &Wanted,
+    ) -> (Option<Zeroizing<String>>, Standing) {
+        let found = found.and_then(|token| Some((Claims::read(&token)?, token)));
+        match found.filter(|(claims, _)| claims.are_for(wanted)) {
+            Some((claims, token)) => {
+                let lasts = wanted.expiration_seconds;
+                (Some(token), claims.standing(lasts, (self.clock)(), (self.random)()))
+            }
+            None => (None, Standing::Useless),
+        }
+    }
+
+    fn keep(
+        &self,
+        id: &SourceId,
+        wanted: Wanted,
+        old: Option<Zeroizing<String>>,
+        standing: Standing,
+    ) -> Kept {
         let Owner::Pod { namespace, name, uid } = &id.volume.owner else {
             let slot = Arc::new(Slot::new(Obtained::Not(NO_POD.into())));
             return Kept { wanted, slot, _task: None };
         };
-        let old = old.and_then(|token| Some((Claims::read(&token)?, token)));
-        let old = old.filter(|(claims, _)| claims.are_for(&wanted));
-        let now = (self.clock)();
-        let standing = old.as_ref().map_or(Standing::Useless, |(claims, _)| {
-            claims.standing(wanted.expiration_seconds, now, (self.random)())
-        });
-        let first = old.map_or_else(|| Obtained::Not(NOT_YET.into()), |(_, t)| Obtained::Is(t));
+        let first = old.map_or_else(|| Obtained::Not(NOT_YET.into()), Obtained::Is);
         let slot = Arc::new(Slot::new(first));
         let keeper = Keeper {
             api: Api::namespaced(self.client.clone(), namespace),
@@ -131,6 +142,18 @@ impl Tokens {
             asking: self.asking.clone(),
         };
         Kept { wanted, slot, _task: Some(Task::spawn(keeper.run(standing))) }
+    }
+}
+
+impl Kept {
+    /// The token, if it is for the same and should only last longer or shorter.
+    fn still_serves(&self, wanted: &Wanted) -> Option<Zeroizing<String>> {
+        let lasts = self.wanted.expiration_seconds;
+        let same = self.wanted == Wanted { expiration_seconds: lasts, ..wanted.clone() };
+        match self.slot.get() {
+            Obtained::Is(token) if same => Some(token),
+            Obtained::Is(_) | Obtained::Not(_) => None,
+        }
     }
 }
 
