@@ -133,7 +133,7 @@ impl Certificates {
     pub fn new(setup: Setup) -> Arc<Self> {
         let (begin, begins) = mpsc::unbounded_channel();
         let (notices, noticed) = mpsc::channel(tell::WAITING);
-        let (client, node) = (setup.client.clone(), setup.node.clone());
+        let (client, node, again) = (setup.client.clone(), setup.node.clone(), Again::default());
         Arc::new(Self {
             sources: Mutex::default(),
             begin,
@@ -141,9 +141,9 @@ impl Certificates {
             pods: watch::Sender::new(false),
             turns: Semaphore::new(TURNS),
             presence: watch::Sender::new(Presence::Unknown),
-            again: Again::default(),
+            requests: pod::Requests::new(client, node, setup.random.clone(), again.clone()),
+            again,
             hub: Hub::default(),
-            requests: pod::Requests::new(client, node, setup.random.clone()),
             notices,
             setup,
         })

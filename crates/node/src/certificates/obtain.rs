@@ -127,8 +127,7 @@ impl Obtaining {
         let begun = self.begin("req-").await?;
         let id = RequestId { namespace: pod.namespace.to_owned(), name: begun.name.clone() };
         let mut listener = all.hub.listen(id);
-        let asked = all.requests.ask(&resource, pod, &self.source.wanted.source, &begun).await;
-        let asked = asked.inspect_err(|_| all.again.notify_one())?;
+        let asked = all.requests.ask(&resource, pod, &self.source.wanted.source, &begun).await?;
         drop(turn);
         self.tell(Event::Asked);
         let ended = all.requests.wait(&resource, pod, &asked, &mut listener).await;

@@ -26,6 +26,7 @@ use super::source::Pod;
 use super::state::Begun;
 use crate::manager::Random;
 use crate::request::{AskError, Asked, answer};
+use crate::sources::served::Again;
 use crate::volume::definition::CertificateSource;
 
 /// How long to wait for an answer before it is looked at whether the request is still there.
@@ -40,6 +41,7 @@ pub struct Requests {
     client: Client,
     node: String,
     random: Random,
+    again: Again,
     /// The node's uid, once it is known.
     node_uid: Mutex<Option<String>>,
     /// Whether the server does not know requests in the request.
@@ -104,9 +106,9 @@ impl Answer {
 
 impl Requests {
     /// Asks this server as this node.
-    pub fn new(client: Client, node: String, random: Random) -> Self {
+    pub fn new(client: Client, node: String, random: Random, again: Again) -> Self {
         let (node_uid, older) = (Mutex::new(None), AtomicBool::new(false));
-        Self { client, node, random, node_uid, older }
+        Self { client, node, random, again, node_uid, older }
     }
 
     /// Asks for a certificate, or finds the request that did.
@@ -142,6 +144,9 @@ impl Requests {
                 Err(error) => {
                     // It may be another node of this name by now.
                     *self.cached_uid() = None;
+                    if matches!(&error, AskError::Api(kube::Error::Api(s)) if s.code == 404) {
+                        self.again.notify_one();
+                    }
                     return Err(Failure::of(error, "while creating PodCertificateRequest"));
                 }
             };

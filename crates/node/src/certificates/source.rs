@@ -83,10 +83,9 @@ impl Source {
     pub fn get(&self) -> Obtained<Credential> {
         let shown = lock(&self.shown);
         match &shown.current {
-            Some(current) if !shown.off => Obtained::Is(Credential {
-                key: current.key.clone(),
-                chain: current.chain.clone(),
-            }),
+            Some(current) if !shown.off => {
+                Obtained::Is(Credential { key: current.key.clone(), chain: current.chain.clone() })
+            }
             _ => Obtained::Not(shown.why.clone()),
         }
     }

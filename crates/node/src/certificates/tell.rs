@@ -35,7 +35,9 @@ pub fn happening(source: &Source, node: &str, notice: &Notice) -> Happening {
     };
     let (regarding, note) = match source.asker() {
         Asker::Pod(pod) => (about_pod(pod.namespace, pod.name, pod.uid), note),
-        Asker::Host => (about_node(node), format!("projection {:?}: {note}", source.id.volume.name)),
+        Asker::Host => {
+            (about_node(node), format!("projection {:?}: {note}", source.id.volume.name))
+        }
     };
     Happening { regarding, kind: "Warning", action: "KeepingCertificate", reason, note }
 }
