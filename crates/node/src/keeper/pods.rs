@@ -204,12 +204,12 @@ impl Work {
     /// A pod has these volumes from now on.
     fn begin_pod(&mut self, owner: &Owner, uid: &str, pod: &Arc<Pod>) {
         let mut names = Vec::new();
-        for (index, volume) in pod.spec.iter().flat_map(|spec| &spec.volumes).flatten().enumerate() {
+        for (index, volume) in pod.spec.iter().flat_map(|spec| &spec.volumes).flatten().enumerate()
+        {
             let Some(source) = &volume.projected else { continue };
             let at = Path::new("spec").child("volumes").index(index).child("projected");
             let definition = Definition::read(source, &at).map(Arc::new);
-            let mut definition =
-                definition.map_err(|error| Blocked(vec![error.to_string()]));
+            let mut definition = definition.map_err(|error| Blocked(vec![error.to_string()]));
             if let Ok(good) = &definition
                 && is_mirror(pod)
                 && needs::needs_server(good)

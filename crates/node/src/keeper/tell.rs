@@ -177,7 +177,9 @@ impl Teller {
                 let Some(told) = self.pods.get_mut(uid) else { return };
                 match outcome {
                     // One that is gone, or has another UID, needs none.
-                    Ok(()) | Err(Failure::Refused(404 | 409)) => told.condition_told(condition, now),
+                    Ok(()) | Err(Failure::Refused(404 | 409)) => {
+                        told.condition_told(condition, now)
+                    }
                     Err(_) => told.condition_failed(now, random),
                 }
             }

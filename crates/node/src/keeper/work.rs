@@ -16,9 +16,7 @@ use super::place::Place;
 use super::pods::Whose;
 use super::report::Carried;
 use super::tell::Tell;
-use super::volume::{
-    Done, Found, Made, Order, Owned, Stage, Trouble, Volume, look, make,
-};
+use super::volume::{Done, Found, Made, Order, Owned, Stage, Trouble, Volume, look, make};
 use super::world::{Gathered, Sources};
 use crate::clock::Moment;
 use crate::manager::Backoff;
@@ -240,13 +238,14 @@ impl Work {
     fn pause(&self) -> Duration {
         let now = self.now();
         let volumes = self.volumes.values();
-        let volumes = volumes.flat_map(|volume| volume.retry_at.into_iter().chain([volume.check_at]));
+        let volumes =
+            volumes.flat_map(|volume| volume.retry_at.into_iter().chain([volume.check_at]));
         let leaving = self.leaving.values().filter_map(Leaving::retry_at);
         let at = volumes.chain(leaving).chain(self.sweep_at).min();
         let pause = at.map_or(Duration::MAX, |at| at.saturating_sub(now.since));
-        let calendar = self.deletion_at.map(|at| {
-            Duration::try_from(at - now.wall).unwrap_or_default().min(CALENDAR)
-        });
+        let calendar = self
+            .deletion_at
+            .map(|at| Duration::try_from(at - now.wall).unwrap_or_default().min(CALENDAR));
         // A little more, so that it is not a little too early. Not without end: timers do not like it.
         pause.min(calendar.unwrap_or(CHECK)) + Duration::from_millis(1)
     }

@@ -102,7 +102,8 @@ impl Payload {
         let number = |number: Option<u32>| u64::from(number.unwrap_or(u32::MAX)).to_be_bytes();
         context.update(&number(self.group));
         for (path, file) in &self.files {
-            let length = |bytes: &[u8]| u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes();
+            let length =
+                |bytes: &[u8]| u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes();
             context.update(&length(path.as_str().as_bytes()));
             context.update(path.as_str().as_bytes());
             context.update(&number(Some(file.mode)));

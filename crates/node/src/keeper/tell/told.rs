@@ -286,7 +286,10 @@ mod tests {
                 Some(condition(false, "FailedMount", "why")),
             ),
             (&[("a", old.clone())], Some(condition(false, "KeepingOldContent", "old"))),
-            (&[("a", old), ("b", failed("why"))], Some(condition(false, "FailedMount", "old; why"))),
+            (
+                &[("a", old), ("b", failed("why"))],
+                Some(condition(false, "FailedMount", "old; why")),
+            ),
         ];
         for (mounts, expected) in cases {
             let mut told = told(mounts);
