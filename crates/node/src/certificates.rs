@@ -22,6 +22,7 @@ mod times;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use kube::Client;
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -59,6 +60,8 @@ pub struct Setup {
     pub gates: Gates,
     /// Woken when there is another certificate, or another reason why there is none.
     pub wakes: Wakes,
+    /// How often the wall clock is looked at, which may jump.
+    pub look: Duration,
 }
 
 /// What is to be asked for.

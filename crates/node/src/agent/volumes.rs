@@ -39,6 +39,7 @@ pub struct Volumes {
 #[derive(Clone)]
 struct Kept {
     certificates: Arc<Certificates>,
+    notifier: Arc<Notifier>,
 }
 
 impl Volumes {
@@ -71,16 +72,21 @@ impl Volumes {
             random: options.random.clone(),
             gates: options.gates,
             wakes: wake.clone(),
+            look: options.look,
         });
-        self.kept.send_replace(Some(Kept { certificates: certificates.clone() }));
         let directory = options.root_dir.join(PROJECTIONS);
+        let notifier = Notifier::new(directory, files.clone(), clock.clone());
+        let kept = Kept { certificates: certificates.clone(), notifier: notifier.clone() };
+        self.kept.send_replace(Some(kept));
         let keeper = Keeper {
             client: client.clone(),
             node: node.clone(),
             root_dir: options.root_dir.clone(),
             files: files.clone(),
             clock: clock.clone(),
+            random: options.random.clone(),
             gates: options.gates,
+            tmpfs: options.tmpfs,
             pods: pods.subscribe(),
             bundles: self.bundles.subscribe(),
             projections: self.projections(options, tasks),
@@ -88,7 +94,7 @@ impl Volumes {
             objects: Objects::new(client.clone(), wake.clone()),
             tokens: Tokens::new(client.clone(), clock.clone(), options.random.clone(), wake),
             certificates: certificates.clone(),
-            notifier: Notifier::new(directory, files.clone(), clock.clone()),
+            notifier,
             wakes,
             metrics: self.metrics.clone(),
             reports: self.reports.clone(),
@@ -110,10 +116,14 @@ impl Volumes {
             Served::Synced(bundles) => Some(bundles.size()),
             Served::Off | Served::Missing | Served::Unsynced => None,
         };
-        let states = self.kept.borrow().as_ref().map(|kept| kept.certificates.states());
+        let kept = self.kept.borrow().clone();
+        let states = kept.as_ref().map(|kept| kept.certificates.states());
         let reports = self.reports.borrow().clone();
         let volumes = reports.values().map(|report| &**report);
         self.metrics.write(out, volumes, bundles, &states.unwrap_or_default());
+        if let Some(kept) = kept {
+            kept.notifier.write_metrics(out);
+        }
     }
 
     fn projections(

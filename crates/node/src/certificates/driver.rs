@@ -31,6 +31,7 @@ pub async fn keep(certificates: Arc<Certificates>, source: Arc<Source>, loaded: 
         job: None,
         progress,
     };
+    let look = keeping.certificates.setup.look;
     let mut event = Event::Tick;
     loop {
         keeping.step(event);
@@ -49,7 +50,7 @@ pub async fn keep(certificates: Arc<Certificates>, source: Arc<Source>, loaded: 
                 keeping.job = None;
                 keeping.ended(obtained)
             }
-            () = tokio::time::sleep(pause) => {
+            () = tokio::time::sleep(pause.min(look)) => {
                 keeping.save_late().await;
                 Event::Tick
             }

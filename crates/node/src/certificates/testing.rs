@@ -95,6 +95,7 @@ impl Node {
             random: sequence(),
             gates: self.gates,
             wakes: wake,
+            look: Duration::from_secs(60),
         };
         let certificates = Certificates::new(setup);
         let task = tokio::spawn(certificates.clone().run());

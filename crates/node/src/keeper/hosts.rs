@@ -25,11 +25,6 @@ pub fn state(root_dir: &Path, name: &str) -> PathBuf {
     root_dir.join(STATE).join(name)
 }
 
-/// For whom the certificates of one are.
-pub fn subject(_: &Projection) -> Subject {
-    Subject::Host { common_name: None, names: AltNames::default() }
-}
-
 impl Work {
     /// Brings volumes into line with the projections that there are.
     pub fn sync_hosts(&mut self) {

@@ -114,6 +114,7 @@ impl Node {
             random: random.clone(),
             gates: Gates::default(),
             wakes: wakes.clone(),
+            look: Duration::from_secs(60),
         });
         let keeper = Keeper {
             node: "n1".into(),
