@@ -28,7 +28,7 @@ use fields::Fields;
 
 const API_VERSION: &str = "windlass.dev/v1";
 const KIND: &str = "Projections";
-const VOLUME_TYPE: &str = "core.v1.ProjectedVolumeSource";
+const VOLUME_TYPE: &str = "io.k8s.api.core.v1.ProjectedVolumeSource";
 const NAMESPACE: &str = "default";
 const MAX_USER: i64 = i32::MAX as i64;
 const NEEDS_A_POD: &str = "needs a pod";
@@ -125,7 +125,11 @@ impl Reader<'_> {
     /// What is in the volume: in every respect the same as in a pod, but for what needs one.
     fn definition(&mut self, volume: Value, at: &FieldPath) -> Option<Definition> {
         let schema = Schema::get();
-        let normal = match normalise(schema, schema.lookup(VOLUME_TYPE)?, volume) {
+        let Some(id) = schema.lookup(VOLUME_TYPE) else {
+            self.problems.push(format!("{at}: there is no schema of {VOLUME_TYPE}"));
+            return None;
+        };
+        let normal = match normalise(schema, id, volume) {
             Ok(normal) => normal,
             Err(error) => {
                 self.problems.push(format!("{at}: {error}"));

@@ -3,7 +3,7 @@
 
 use windlass_pki::{
     ForeignCertificate, KeyStore, PrivateKey, Profile, Protection, TrustStore,
-    parse_certificate_blocks, pem,
+    labelled_certificates, pem,
 };
 use zeroize::Zeroizing;
 
@@ -197,8 +197,11 @@ fn trust_store(path: &VolumePath, text: &[u8]) -> Result<TrustStore, String> {
     Ok(TrustStore::new(&certificates(path, text)?))
 }
 
+/// The certificates in a file, at least one. A key may be there, too.
 fn certificates(path: &VolumePath, text: &[u8]) -> Result<Vec<ForeignCertificate>, String> {
-    parse_certificate_blocks(text).map_err(|error| format!("{path}: {error}"))
+    let found = labelled_certificates(text).map(|der| ForeignCertificate::from_der(&der));
+    let found = found.collect::<Result<Vec<_>, _>>().map_err(|error| format!("{path}: {error}"))?;
+    if found.is_empty() { Err(format!("{path}: there is no certificate")) } else { Ok(found) }
 }
 
 /// The one key in a file, which may have certificates as well.

@@ -105,11 +105,14 @@ impl Reader<'_> {
     ) -> Option<StoreKind> {
         let key = path(item, "key", true, errors);
         let chain = path(item, "chain", false, errors);
-        let alias = item.text("alias", errors).unwrap_or_else(|| self.default_alias.clone());
-        if !(1..=MAX_ALIAS_CHARACTERS).contains(&alias.chars().count()) {
+        let alias = item.text("alias", errors);
+        if let Some(alias) = &alias
+            && !(1..=MAX_ALIAS_CHARACTERS).contains(&alias.chars().count())
+        {
             let detail = format!("must have between 1 and {MAX_ALIAS_CHARACTERS} characters");
-            errors.invalid_str(&item.child("alias"), &alias, &detail);
+            errors.invalid_str(&item.child("alias"), alias, &detail);
         }
+        let alias = alias.unwrap_or_else(|| self.default_alias.clone());
         let profile = protection.profile.unwrap_or(Profile::Modern2023);
         let password = protection.needed(errors);
         Some(StoreKind::Pkcs12Key { key: key?, chain, alias, password: password?, profile })
