@@ -368,7 +368,8 @@ fn apply(request: &mut Value, policy: Policy, began: Instant) {
 fn asked(request: &Value) -> PublicKey {
     let bytes = |field: &str| {
         let value = request["spec"][field].clone();
-        serde_json::from_value::<k8s_openapi::ByteString>(value).ok().map(|bytes| bytes.0)
+        let bytes = serde_json::from_value::<k8s_openapi::ByteString>(value).unwrap_or_default();
+        Some(bytes.0).filter(|bytes| !bytes.is_empty())
     };
     if let Some(key) = bytes("pkixPublicKey") {
         return PublicKey::from_der(&key).unwrap();
