@@ -85,15 +85,15 @@ pub async fn follow(client: Client, kind: Wanted, again: Again, out: watch::Send
             Ok(found) => {
                 failures = 0;
                 tell(&out, kind, &found);
-                if found == Presence::Missing { MISSING } else { PRESENT }
+                let pause = if found == Presence::Missing { MISSING } else { PRESENT };
+                pause.after(0, rand::random())
             }
             Err(why) => {
-                failures += 1;
                 tracing::debug!(kind = kind.kind, why, "cannot find out what the server has");
-                TROUBLE
+                failures += 1;
+                TROUBLE.after(failures - 1, rand::random())
             }
         };
-        let pause = pause.after(failures, rand::random());
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = again.notified() => {}
