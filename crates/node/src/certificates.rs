@@ -17,6 +17,8 @@ mod state;
 mod tell;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 mod times;
 
 use std::collections::BTreeMap;

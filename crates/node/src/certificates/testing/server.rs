@@ -220,6 +220,7 @@ impl Server {
                 answer
             }
             "create" => self.create(path, body).await,
+            "watch" if query.contains("sendInitialEvents") => failure(422, "it cannot do that"),
             "watch" => self.watch(query),
             "list" => self.list(query),
             _ => match self.state.lock().unwrap().requests.get(last(path)) {
@@ -251,6 +252,10 @@ impl Server {
         let name = request["metadata"]["name"].as_str().unwrap().to_owned();
         {
             let mut state = self.state.lock().unwrap();
+            let (version, plural) = (path.split('/').nth(3), last(path));
+            if plural == "podcertificaterequests" && state.served != version {
+                return failure(404, "the server could not find the requested resource");
+            }
             if state.requests.contains_key(&name) {
                 return failure(409, "AlreadyExists");
             }
@@ -368,7 +373,8 @@ fn apply(request: &mut Value, policy: Policy, began: Instant) {
 fn asked(request: &Value) -> PublicKey {
     let bytes = |field: &str| {
         let value = request["spec"][field].clone();
-        serde_json::from_value::<k8s_openapi::ByteString>(value).ok().map(|bytes| bytes.0)
+        let bytes = serde_json::from_value::<k8s_openapi::ByteString>(value).unwrap_or_default();
+        Some(bytes.0).filter(|bytes| !bytes.is_empty())
     };
     if let Some(key) = bytes("pkixPublicKey") {
         return PublicKey::from_der(&key).unwrap();
