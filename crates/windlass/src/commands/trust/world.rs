@@ -55,8 +55,11 @@ impl Server {
         while !missing.is_empty() {
             let (what, event) = connect::answer(server.next()).await??;
             match event {
-                Ok(event) if server.take(what, event) => missing.retain(|each| *each != what),
-                Ok(_) => {}
+                Ok(event) => {
+                    if server.take(what, event) {
+                        missing.retain(|each| *each != what);
+                    }
+                }
                 Err(watcher::Error::InitialListFailed(error)) => return Err(why(what, error)),
                 // The first of the lists is watched already; that matters to those who wait.
                 Err(error) => tracing::debug!(%error, "the watch broke off"),
