@@ -346,6 +346,7 @@ impl Agent {
                 .collect(),
             registration: self.registration.subscribe(),
             volumes: self.volumes.reports.subscribe(),
+            wrong: self.volumes.wrong.subscribe(),
         }
     }
 }

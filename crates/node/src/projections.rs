@@ -25,7 +25,7 @@ use crate::volume::definition::Definition;
 use crate::volume::payload::Payload;
 use crate::volume::plan::{Blocked, Readers};
 
-pub use follow::{follow, follow_telling};
+pub use follow::follow;
 pub use notification::Notification;
 pub use notifier::{Notifier, Untold};
 pub use stores::Store;

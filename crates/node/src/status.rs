@@ -48,6 +48,9 @@ pub struct Status {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Volumes {
+    /// What is wrong with the file of the machine's own; those of the last good one are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file_problem: Option<String>,
     /// How many have files.
     pub ready: usize,
     /// How many do not have those that they should have.
@@ -271,14 +274,15 @@ impl Server {
 
 impl Volumes {
     /// What is told of volumes.
-    pub fn of(reports: &Reports) -> Self {
+    pub fn of(reports: &Reports, wrong: Option<&str>) -> Self {
         let blocked = reports.iter().filter_map(|(id, report)| {
             let (ready, message) = (report.ready, report.blocked.clone()?);
             Some(VolumeProblem { volume: id.to_string(), ready, message })
         });
         let problems = blocked.clone().take(MOST_PROBLEMS).collect();
         let ready = reports.values().filter(|report| report.ready).count();
-        Self { ready, blocked: blocked.count(), problems }
+        let file_problem = wrong.map(str::to_owned);
+        Self { file_problem, ready, blocked: blocked.count(), problems }
     }
 }
 
@@ -339,7 +343,7 @@ mod tests {
             anchors: Vec::new(),
         };
         let reports = (0..60).map(|number| (volume(number), Arc::new(report(number)))).collect();
-        let volumes = Volumes::of(&Arc::new(reports));
+        let volumes = Volumes::of(&Arc::new(reports), None);
         assert_eq!((volumes.ready, volumes.blocked, volumes.problems.len()), (30, 50, 20));
         let first = &volumes.problems[0];
         assert_eq!((&*first.volume, &*first.message, first.ready), ("host/0", "no 0", true));

@@ -29,6 +29,8 @@ pub struct Reporter {
     pub registration: watch::Receiver<Registration>,
     /// What there is of volumes.
     pub volumes: watch::Receiver<Reports>,
+    /// What is wrong with the file of the machine's own volumes.
+    pub wrong: watch::Receiver<Option<String>>,
 }
 
 impl Reporter {
@@ -63,7 +65,10 @@ impl Reporter {
             certificate_directory: self.cert_dir.clone(),
             certificates,
             server: Server::of(&self.registration.borrow_and_update()),
-            volumes: Volumes::of(&self.volumes.borrow_and_update()),
+            volumes: Volumes::of(
+                &self.volumes.borrow_and_update(),
+                self.wrong.borrow_and_update().as_deref(),
+            ),
         }
     }
 
@@ -73,6 +78,7 @@ impl Reporter {
         tokio::select! {
             _ = reports => {}
             Ok(()) = self.volumes.changed() => {}
+            Ok(()) = self.wrong.changed() => {}
             changed = self.registration.changed() => {
                 if changed.is_err() {
                     std::future::pending::<()>().await;

@@ -29,6 +29,8 @@ pub struct Volumes {
     pub reports: watch::Sender<Reports>,
     /// What is counted.
     pub metrics: Arc<VolumeMetrics>,
+    /// What is wrong with the file of the machine's own.
+    pub wrong: watch::Sender<Option<String>>,
     /// The bundles.
     bundles: watch::Sender<Arc<View>>,
     /// As soon as there are any to keep.
@@ -48,6 +50,7 @@ impl Volumes {
         Arc::new(Self {
             reports: watch::Sender::default(),
             metrics: Arc::default(),
+            wrong: watch::Sender::new(None),
             bundles: watch::Sender::new(bundles::unknown(options.gates)),
             kept: watch::Sender::new(None),
         })
@@ -136,7 +139,8 @@ impl Volumes {
         };
         let out = watch::Sender::new(projections.clone());
         let projections = out.subscribe();
-        tasks.spawn(projections::follow(path.clone(), options.files.clone(), out));
+        let wrong = self.wrong.clone();
+        tasks.spawn(projections::follow(path.clone(), options.files.clone(), out, wrong));
         projections
     }
 }

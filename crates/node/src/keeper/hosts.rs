@@ -5,12 +5,9 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use windlass_pki::AltNames;
-
 use super::place::is_element;
 use super::volume::Owned;
 use super::work::{Finished, Task, Work};
-use crate::certificates::Subject;
 use crate::files::{DiskError, Files};
 use crate::projections::{Projection, Projections};
 use crate::volume::id::{Owner, VolumeId};
@@ -69,6 +66,7 @@ impl Work {
         let directory = projection.directory.display();
         tracing::info!(volume = %id, %directory, "kept no more; its files stay as they are");
         self.drop_volume(id);
+        self.keeper.notifier.forget(&id.name);
         if is_element(&id.name) {
             let (root_dir, files) = (self.keeper.root_dir.clone(), self.keeper.files.clone());
             let name = id.name.clone();

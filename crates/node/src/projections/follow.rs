@@ -15,13 +15,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How long a file has to stay as it is before it is read: whoever writes it may not be done.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// Reads it again whenever it changes. One that is wrong changes nothing. Does not end.
-pub async fn follow(path: PathBuf, files: Files, out: watch::Sender<Projections>) {
-    follow_telling(path, files, out, watch::Sender::new(None)).await;
-}
-
-/// The same, and says what is wrong with the file while something is.
-pub async fn follow_telling(
+/// Reads it again whenever it changes. One that is wrong changes nothing; what is wrong with it is said
+/// while it is. Does not end.
+pub async fn follow(
     path: PathBuf,
     files: Files,
     out: watch::Sender<Projections>,

@@ -29,7 +29,7 @@ impl World {
         }));
         let (out, projections) = watch::channel(Projections::default());
         let (told, problem) = watch::channel(None);
-        let task = tokio::spawn(follow_telling(path, files, out, told));
+        let task = tokio::spawn(follow(path, files, out, told));
         Self { dir, reads, projections, problem, task }
     }
 

@@ -163,7 +163,10 @@ fn server(status: &Status) -> String {
 }
 
 fn volumes(volumes: &Volumes, lines: &mut Vec<(&str, String)>) {
-    let Volumes { ready, blocked, problems } = volumes;
+    let Volumes { file_problem, ready, blocked, problems } = volumes;
+    if let Some(problem) = file_problem {
+        lines.push(("Projections", format!("the file is not used as it is now: {problem}")));
+    }
     if *ready == 0 && *blocked == 0 {
         return;
     }
@@ -266,6 +269,7 @@ mod tests {
                 ..Server::default()
             },
             volumes: Volumes {
+                file_problem: Some("line 3 is wrong".into()),
                 ready: 7,
                 blocked: 2,
                 problems: vec![VolumeProblem {
@@ -285,6 +289,7 @@ Serving certificate: none
   Now:               node-csr-x waits to be approved
   Problem:           NotDecided: nobody [2J cares
 Server:              registered with 192.0.2.7
+Projections:         the file is not used as it is now: line 3 is wrong
 Volumes:             7 ready, 2 not as they should be
   Problem:           default/web/trust (has older files): it is gone
                      and 1 more
