@@ -38,3 +38,4 @@ mod signer_command;
 mod signing;
 mod token_command;
 mod traffic;
+mod trust_command;
