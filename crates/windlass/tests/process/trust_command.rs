@@ -176,6 +176,19 @@ fn kubectl_knows_the_kind() {
     assert!(printed.contains("\n  name: nodetrusts.windlass.dev\n"), "{printed}");
 }
 
+#[test]
+fn a_report_goes_with_its_node() {
+    let admin = Kubectl::new();
+    admin.ok_with(&node("n1"), &["create", "-f", "-"]);
+    let uid = admin.json(&["get", "node", "n1"])["metadata"]["uid"].clone();
+    let mut object = report("n1", "roots", 1, &digest(""));
+    let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": uid});
+    object["metadata"]["ownerReferences"] = json!([owner]);
+    admin.ok_with(&object.to_string(), &["create", "-f", "-"]);
+    admin.ok(&["delete", "node", "n1"]);
+    admin.ok(&["wait", "--for=delete", "nodetrust/n1", "--timeout=30s"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn thousands_of_nodes_are_read_page_by_page() {
     let place = Place::new();
