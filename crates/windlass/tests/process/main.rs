@@ -39,3 +39,4 @@ mod signing;
 mod token_command;
 mod traffic;
 mod trust_page;
+mod trust_command;
