@@ -215,6 +215,35 @@ async fn a_lost_answer_does_not_make_two_requests() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_happens_while_nobody_watches_is_found_out() {
+    // Deleted, and answered, while the watch is broken.
+    for answered in [false, true] {
+        let node = Node::new(Policy::Wait);
+        let mut life = node.start();
+        life.certificates.want(&id("web", 0), node.wanted());
+        node.server.until(|server| server.created().len() == 1).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        node.server.fault("watch", 503);
+        node.server.fault("list", 503);
+        node.server.cut_watches();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        if answered {
+            node.server.decide(DAY)
+        } else {
+            node.server.delete_all()
+        }
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        node.server.policy(DAY);
+        node.server.heal();
+        let healed = tokio::time::Instant::now();
+        leaf(&life.ready(&id("web", 0)).await);
+        // The watch is begun again within half a minute; what is gone is asked for a minute later.
+        assert!(healed.elapsed() < Duration::from_secs(120), "{:?}", healed.elapsed());
+        assert_eq!(node.server.created().len(), if answered { 1 } else { 2 });
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_api_that_comes_later_is_noticed() {
     let node = Node::new(DAY);
     node.server.serve(None);

@@ -62,6 +62,8 @@ struct State {
     created: Vec<Value>,
     events: Vec<Value>,
     knows_stubs: bool,
+    /// How often all watches were ended.
+    cuts: u64,
 }
 
 impl Server {
@@ -79,6 +81,7 @@ impl Server {
             created: Vec::new(),
             events: Vec::new(),
             knows_stubs: true,
+            cuts: 0,
         };
         Self { state: Arc::new(Mutex::new(state)), version: watch::Sender::new(1), began }
     }
@@ -157,6 +160,11 @@ impl Server {
                 state.log.push((version, json!({"type": "DELETED", "object": gone})));
             }
         });
+    }
+
+    /// Ends all watches.
+    pub fn cut_watches(&self) {
+        self.change(|state, _| state.cuts += 1);
     }
 
     /// Decides about what waits.
@@ -300,7 +308,7 @@ impl Server {
 
     fn watch(&self, query: &str) -> Answer {
         let since = parameter(query, "resourceVersion").parse::<u64>().unwrap();
-        let query = query.to_owned();
+        let (query, cuts) = (query.to_owned(), self.state.lock().unwrap().cuts);
         let begun = (self.clone(), self.version.subscribe(), since);
         let events = stream::unfold(begun, move |(this, mut versions, since)| {
             let query = query.clone();
@@ -309,6 +317,9 @@ impl Server {
                     versions.borrow_and_update();
                     let (lines, last) = {
                         let state = this.state.lock().unwrap();
+                        if state.cuts != cuts {
+                            return None;
+                        }
                         let new = state.log.iter().filter(|(version, event)| {
                             let name = event["object"]["metadata"]["name"].as_str().unwrap();
                             *version > since && is_selected(&query, name)
