@@ -5,12 +5,9 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use windlass_pki::AltNames;
-
 use super::place::is_element;
 use super::volume::Owned;
 use super::work::{Finished, Task, Work};
-use crate::certificates::Subject;
 use crate::files::{DiskError, Files};
 use crate::projections::{Projection, Projections};
 use crate::volume::id::{Owner, VolumeId};
@@ -23,11 +20,6 @@ const STATE: &str = "projections";
 /// Where the state of one's certificates is.
 pub fn state(root_dir: &Path, name: &str) -> PathBuf {
     root_dir.join(STATE).join(name)
-}
-
-/// For whom the certificates of one are.
-pub fn subject(_: &Projection) -> Subject {
-    Subject::Host { common_name: None, names: AltNames::default() }
 }
 
 impl Work {

@@ -121,7 +121,7 @@ impl Work {
             }
             Owned::Host(projection) => {
                 let state = super::hosts::state(&self.keeper.root_dir, &projection.name);
-                (super::hosts::subject(projection), state)
+                (projection.certificate_subject(), state)
             }
         };
         for (index, certificate) in needs::certificates(definition) {

@@ -214,6 +214,10 @@ async fn the_machines_own_need_no_server_and_their_files_stay() {
         namespace: "default".into(),
         definition: definition.clone(),
         readers: Readers::default(),
+        common_name: None,
+        names: Default::default(),
+        stores: Vec::new(),
+        notify: Vec::new(),
     };
     let both = [projection("one"), projection("two")].map(Arc::new);
     node.projections.send_replace(Arc::new(both.to_vec()));
