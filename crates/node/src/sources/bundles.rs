@@ -107,6 +107,8 @@ async fn follow_version(
             }
             Fed::Trouble(Trouble::Refused(why)) => {
                 tracing::warn!(why, "cannot watch ClusterTrustBundles; trying again");
+                // A server that has turned them off may say so before it says that there are none.
+                again.notify_one();
             }
             Fed::Trouble(Trouble::Broken(why)) => {
                 tracing::debug!(why, "the watch of ClusterTrustBundles broke off");

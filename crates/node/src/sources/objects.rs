@@ -1,6 +1,9 @@
 //! Those ConfigMaps and Secrets that volumes name, each with a watch of its own: a node may see no
 //! others.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Debug};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -42,7 +42,8 @@ pub enum Presence {
     Is(ApiResource),
 }
 
-/// Told when there is a reason to look again at once: `notify_one`, when the server says 404.
+/// Told when there is a reason to look again at once: `notify_one`, when the server says 404, or 403,
+/// which is what a node may hear of a kind that was turned off.
 pub type Again = Arc<Notify>;
 
 impl Wanted {

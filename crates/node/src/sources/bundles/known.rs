@@ -98,13 +98,17 @@ impl Known {
         changed
     }
 
-    fn set(&mut self, name: String, held: Held, arrival: Option<Arrival>) -> bool {
-        let bundle = held.bundle.clone();
-        let before = self.held.insert(name.clone(), held);
-        if before.is_some_and(|before| before.bundle == bundle) {
+    fn set(&mut self, name: String, mut held: Held, arrival: Option<Arrival>) -> bool {
+        if let Some(before) = self.held.get_mut(&name)
+            && before.bundle == held.bundle
+        {
+            // Another text may say the same.
+            held.bundle = before.bundle.clone();
+            *before = held;
             return false;
         }
-        self.bundles.set(bundle);
+        self.bundles.set(held.bundle.clone());
+        self.held.insert(name.clone(), held);
         if let Some(arrival) = arrival {
             self.arrivals.insert(name, arrival);
         }

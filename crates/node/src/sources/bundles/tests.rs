@@ -124,6 +124,9 @@ fn what_has_not_changed_is_not_read_again() {
         known.take(Event::Apply(object("a", version, label, &text)), at(1));
         assert_eq!(anchors(&known), (first, label.to_owned()));
     }
-    known.take(Event::Apply(object("a", 4, "2", &(text.clone() + "x"))), at(1));
+    // Another text that says the same is no change either.
+    assert!(!known.take(Event::Apply(object("a", 4, "2", &(text.clone() + "x"))), at(1)));
+    assert_eq!(anchors(&known).0, first);
+    assert!(known.take(Event::Apply(object("a", 5, "2", &certificate())), at(1)));
     assert_ne!(anchors(&known).0, first);
 }
