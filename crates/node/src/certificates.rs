@@ -17,6 +17,8 @@ mod state;
 mod tell;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 mod times;
 
 use std::collections::BTreeMap;
@@ -191,7 +193,7 @@ impl Certificates {
         if let Some(why) = &loaded.warning {
             tracing::warn!(volume = %id.volume, "a certificate has to be asked for anew: {why}");
         }
-        let why = if off { OFF } else { UNKNOWN }.to_owned();
+        let why = if off { OFF } else { machine::NOT_YET }.to_owned();
         let shown = Shown { current: loaded.kept.current.clone(), why, refuser: None, off };
         let source = Arc::new(Source::new(id.clone(), wanted, place, shown));
         lock(&self.sources).insert(id.clone(), source.clone());

@@ -3,16 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
-use futures::StreamExt as _;
 use kube::api::DynamicObject;
 use kube::core::ApiResource;
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::Event;
 use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
 
 use super::pod::Answer;
-use crate::request::explain;
+use crate::sources::feed::{Fed, Feed, Trouble};
 use crate::sources::served::{Again, Presence};
 
 /// Those who wait.
@@ -89,24 +87,20 @@ impl Hub {
             Presence::Unknown | Presence::Missing => return std::future::pending().await,
         };
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-        let own = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
-        let mut events = watcher(api, own).default_backoff().boxed();
+        let mut feed = Feed::new(api, Some(&format!("spec.nodeName={node}")));
         let mut listed = BTreeSet::new();
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(Event::Init) => listed.clear(),
-                Ok(Event::InitApply(request)) => listed.extend(self.tell(&request, false)),
-                Ok(Event::InitDone) => self.tell_absent(&std::mem::take(&mut listed)),
-                Ok(Event::Apply(request)) => drop(self.tell(&request, false)),
-                Ok(Event::Delete(request)) => drop(self.tell(&request, true)),
-                Err(error) => {
-                    if let watcher::Error::InitialListFailed(kube::Error::Api(status))
-                    | watcher::Error::WatchStartFailed(kube::Error::Api(status)) = &error
-                        && status.code == 404
-                    {
+        loop {
+            match feed.next().await {
+                Fed::Event(Event::Init) => listed.clear(),
+                Fed::Event(Event::InitApply(request)) => listed.extend(self.tell(&request, false)),
+                Fed::Event(Event::InitDone) => self.tell_absent(&std::mem::take(&mut listed)),
+                Fed::Event(Event::Apply(request)) => drop(self.tell(&request, false)),
+                Fed::Event(Event::Delete(request)) => drop(self.tell(&request, true)),
+                Fed::Trouble(trouble) => {
+                    if matches!(trouble, Trouble::Unserved(_)) {
                         again.notify_one();
                     }
-                    tracing::debug!(why = why(&error), "a watch of pods' requests broke off");
+                    tracing::debug!(why = trouble.text(), "a watch of pods' requests broke off");
                 }
             }
         }
@@ -162,14 +156,5 @@ impl Drop for Listener<'_> {
         if waiting.get(&self.id).is_some_and(mpsc::UnboundedSender::is_closed) {
             waiting.remove(&self.id);
         }
-    }
-}
-
-fn why(error: &watcher::Error) -> String {
-    match error {
-        watcher::Error::InitialListFailed(error)
-        | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => explain(error),
-        error => error.to_string(),
     }
 }

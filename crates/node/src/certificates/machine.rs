@@ -23,7 +23,7 @@ const LATE: Duration = Duration::from_secs(90);
 const SPREAD: Duration = Duration::from_secs(10);
 
 /// What kubelet says before there is anything.
-const NOT_YET: &str = "credential bundle is not issued yet";
+pub const NOT_YET: &str = "credential bundle is not issued yet";
 
 /// What is known of one certificate.
 pub struct Machine {

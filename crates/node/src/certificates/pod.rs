@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DynamicObject, PostParams};
 use kube::core::ApiResource;
 use kube::{Api, Client, ResourceExt as _};
@@ -126,7 +127,10 @@ impl Requests {
         loop {
             let key = key_material(&begun.key, pod.uid, older && resource.version != "v1");
             let key = key.map_err(AskError::from)?;
-            let request = self.object(pod, source, [&account, &node], key, &begun.name);
+            let spec = self.spec(pod, source, [&account, &node], key);
+            let mut request = DynamicObject::new(&begun.name, resource).within(pod.namespace);
+            request = request.data(json!({ "spec": spec }));
+            request.metadata.owner_references = Some(vec![owner(pod)]);
             let params = PostParams::default();
             let created = answer(api.create(&params, &request)).await;
             let found = match created {
@@ -229,15 +233,13 @@ impl Requests {
         self.node_uid.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn object(
+    fn spec(
         &self,
         pod: Pod<'_>,
         source: &CertificateSource,
         [account, node]: [&str; 2],
-        key: Map<String, Value>,
-        name: &str,
-    ) -> DynamicObject {
-        let mut spec = key;
+        mut spec: Map<String, Value>,
+    ) -> Map<String, Value> {
         let mut put = |field: &str, value: Value| drop(spec.insert(field.to_owned(), value));
         put("signerName", json!(source.signer));
         put("podName", json!(pod.name));
@@ -253,23 +255,14 @@ impl Requests {
         if !source.user_annotations.is_empty() {
             put("unverifiedUserAnnotations", json!(source.user_annotations));
         }
-        DynamicObject {
-            types: None,
-            metadata: kube::api::ObjectMeta {
-                name: Some(name.to_owned()),
-                namespace: Some(pod.namespace.to_owned()),
-                owner_references: Some(vec![owner(pod)]),
-                ..Default::default()
-            },
-            data: json!({ "spec": spec }),
-        }
+        spec
     }
 }
 
 const DELETED: &str = "it was deleted";
 
-fn owner(pod: Pod<'_>) -> k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference {
-    k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference {
+fn owner(pod: Pod<'_>) -> OwnerReference {
+    OwnerReference {
         api_version: "v1".into(),
         kind: "Pod".into(),
         name: pod.name.to_owned(),

@@ -249,8 +249,12 @@ impl Place {
         if chain.len() < head.certificates || chain.iter().any(|b| b.label != pem::CERTIFICATE) {
             return Err("certificates are missing".into());
         }
-        let first = chain.first().ok_or("there is no certificate")?;
-        let leaf = ForeignCertificate::from_der(&first.contents).map_err(|e| e.to_string())?;
+        let mut leaf = None;
+        for block in chain.iter().rev() {
+            let read = ForeignCertificate::from_der(&block.contents);
+            leaf = Some(read.map_err(|error| error.to_string())?);
+        }
+        let leaf = leaf.ok_or("there is no certificate")?;
         if !is_for(&leaf, key.public_key()) {
             return Err("the certificate is for another key".into());
         }

@@ -32,8 +32,10 @@ fn begun() -> Arc<Begun> {
     Arc::new(Begun { name: "req-1".into(), key: PrivateKey::generate().unwrap() })
 }
 
+type Pair = (String, String, Times);
+
 /// What can be compared.
-fn shape(kept: &Kept) -> (Option<(String, String, Times)>, Option<(String, Vec<u8>)>) {
+fn shape(kept: &Kept) -> (Option<Pair>, Option<(String, Vec<u8>)>) {
     let current = kept.current.as_ref();
     let current = current.map(|c| (c.key.to_string(), c.chain.clone(), c.times));
     let begun = kept.begun.as_ref();

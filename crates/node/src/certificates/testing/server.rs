@@ -62,6 +62,8 @@ struct State {
     created: Vec<Value>,
     events: Vec<Value>,
     knows_stubs: bool,
+    /// How often all watches were ended.
+    cuts: u64,
 }
 
 impl Server {
@@ -79,6 +81,7 @@ impl Server {
             created: Vec::new(),
             events: Vec::new(),
             knows_stubs: true,
+            cuts: 0,
         };
         Self { state: Arc::new(Mutex::new(state)), version: watch::Sender::new(1), began }
     }
@@ -159,6 +162,11 @@ impl Server {
         });
     }
 
+    /// Ends all watches.
+    pub fn cut_watches(&self) {
+        self.change(|state, _| state.cuts += 1);
+    }
+
     /// Decides about what waits.
     pub fn decide(&self, policy: Policy) {
         let (names, began) = (self.names(), self.began);
@@ -220,6 +228,7 @@ impl Server {
                 answer
             }
             "create" => self.create(path, body).await,
+            "watch" if query.contains("sendInitialEvents") => failure(422, "it cannot do that"),
             "watch" => self.watch(query),
             "list" => self.list(query),
             _ => match self.state.lock().unwrap().requests.get(last(path)) {
@@ -251,6 +260,10 @@ impl Server {
         let name = request["metadata"]["name"].as_str().unwrap().to_owned();
         {
             let mut state = self.state.lock().unwrap();
+            let (version, plural) = (path.split('/').nth(3), last(path));
+            if plural == "podcertificaterequests" && state.served != version {
+                return failure(404, "the server could not find the requested resource");
+            }
             if state.requests.contains_key(&name) {
                 return failure(409, "AlreadyExists");
             }
@@ -295,7 +308,7 @@ impl Server {
 
     fn watch(&self, query: &str) -> Answer {
         let since = parameter(query, "resourceVersion").parse::<u64>().unwrap();
-        let query = query.to_owned();
+        let (query, cuts) = (query.to_owned(), self.state.lock().unwrap().cuts);
         let begun = (self.clone(), self.version.subscribe(), since);
         let events = stream::unfold(begun, move |(this, mut versions, since)| {
             let query = query.clone();
@@ -304,6 +317,9 @@ impl Server {
                     versions.borrow_and_update();
                     let (lines, last) = {
                         let state = this.state.lock().unwrap();
+                        if state.cuts != cuts {
+                            return None;
+                        }
                         let new = state.log.iter().filter(|(version, event)| {
                             let name = event["object"]["metadata"]["name"].as_str().unwrap();
                             *version > since && is_selected(&query, name)
@@ -368,7 +384,8 @@ fn apply(request: &mut Value, policy: Policy, began: Instant) {
 fn asked(request: &Value) -> PublicKey {
     let bytes = |field: &str| {
         let value = request["spec"][field].clone();
-        serde_json::from_value::<k8s_openapi::ByteString>(value).ok().map(|bytes| bytes.0)
+        let bytes = serde_json::from_value::<k8s_openapi::ByteString>(value).unwrap_or_default();
+        Some(bytes.0).filter(|bytes| !bytes.is_empty())
     };
     if let Some(key) = bytes("pkixPublicKey") {
         return PublicKey::from_der(&key).unwrap();
