@@ -516,3 +516,18 @@ fn passwords_come_from_files_too() {
     }
     assert_eq!(none.file(), Some(Path::new(&file)));
 }
+
+#[test]
+fn what_the_documentation_shows_is_taken() {
+    let page = include_str!("../../../../../docs/host-projections.md");
+    let begin = "apiVersion: windlass.dev/v1\nkind: Projections\n";
+    let mut shown = 0;
+    for (at, _) in page.match_indices(begin) {
+        let text = page[at..].lines().take_while(|line| *line != "END" && *line != "```");
+        let text = text.collect::<Vec<_>>().join("\n").replace("$PWD", "/home/me");
+        let found = parse(text.as_bytes(), &Files::default()).unwrap();
+        assert!(found.iter().all(|projection| !projection.notify.is_empty()));
+        shown += found.len();
+    }
+    assert_eq!(shown, 3);
+}

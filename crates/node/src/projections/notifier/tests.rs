@@ -276,7 +276,8 @@ async fn who_was_told_is_not_told_again_when_others_were_not() {
     assert_eq!(sent, 4);
 }
 
-/// A command that waits for a line to come through a pipe, and adds it to a file.
+/// A command that waits for a line to come through a pipe, and adds one to a file. What the line
+/// says does not matter: one that is being killed may still take a letter of it.
 struct Gated {
     pipe: PathBuf,
     out: PathBuf,
@@ -287,11 +288,11 @@ impl Gated {
     fn new(dir: &TempDir) -> Self {
         let (out, pipe) = (dir.path().join("out"), dir.path().join("gate"));
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        let script = format!("read line < {}; echo $line >> {}", pipe.display(), out.display());
+        let script = format!("read line < {}; echo told >> {}", pipe.display(), out.display());
         Self { pipe, out, projection: projection(vec![notification(shell(&script), 0)]) }
     }
 
-    /// Waits until the command runs. What is written here, it gets.
+    /// Waits until the command runs. Each line that is written here ends it.
     fn running(&self) -> fs::File {
         fs::OpenOptions::new().write(true).open(&self.pipe).unwrap()
     }
@@ -311,7 +312,7 @@ async fn who_was_being_told_when_the_process_ended_is_told_by_the_next() {
     tokio::task::spawn_blocking(live_and_die).await.unwrap();
     // Open at both ends, so that it has the line for as long as it takes.
     let mut pipe = fs::OpenOptions::new().read(true).write(true).open(&gated.pipe).unwrap();
-    pipe.write_all(b"told\n").unwrap();
+    pipe.write_all(b"line\n").unwrap();
     let second = notifier(&dir);
     second.written(&gated.projection, ONE);
     second.settled().await;
@@ -329,7 +330,7 @@ async fn what_comes_while_somebody_is_told_is_told_once_afterwards() {
     for number in 2..10 {
         notifier.written(&gated.projection, [number; 32]);
     }
-    pipe.write_all(b"told\ntold\ntold\n").unwrap();
+    pipe.write_all(b"line\nline\nline\n").unwrap();
     notifier.settled().await;
     assert_eq!(lines(&gated.out), ["told", "told"]);
     let id = gated.projection.notify[0].how.id();
