@@ -121,3 +121,105 @@ pub fn needs_server(definition: &Definition) -> bool {
     let is_such = |source: &Source| matches!(source, Source::Bundle(_) | Source::Certificate(_));
     definition.sources.iter().any(|(_, source)| is_such(source))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use windlass_api::field::Path;
+
+    use super::*;
+    use crate::volume::content::Bundle;
+
+    fn definition(sources: Value) -> Definition {
+        let source = serde_json::from_value(json!({ "sources": sources })).unwrap();
+        Definition::read(&source, &Path::new("v")).unwrap()
+    }
+
+    fn everything() -> Definition {
+        definition(json!([
+            {"clusterTrustBundle": {"name": "a", "path": "a.pem"}},
+            {"configMap": {"name": "m"}},
+            {"serviceAccountToken": {"path": "token"}},
+            {"secret": {"name": "s"}},
+            {"podCertificate": {"signerName": "a.b/c", "keyType": "ED25519", "keyPath": "k"}},
+            {"downwardAPI": {"items": [
+                {"path": "name", "fieldRef": {"fieldPath": "metadata.name"}},
+            ]}},
+            {"configMap": {"name": "m", "items": [{"key": "k", "path": "other"}]}},
+        ]))
+    }
+
+    fn bundles(all: &[(&str, i64, &str)]) -> Served<Bundles> {
+        let mut bundles = Bundles::default();
+        for (name, generation, label) in all {
+            let labels = BTreeMap::from([("k".to_owned(), (*label).to_owned())]);
+            bundles.set(Bundle::new(name, *generation, "a.b/c", labels, ""));
+        }
+        Served::Synced(bundles)
+    }
+
+    #[test]
+    fn what_a_volume_needs() {
+        let all = everything();
+        let object = |kind, name: &str| ObjectId { kind, namespace: "n".into(), name: name.into() };
+        let named = objects(&all, "n").collect::<std::collections::BTreeSet<_>>();
+        let expected = [object(ObjectKind::ConfigMap, "m"), object(ObjectKind::Secret, "s")];
+        assert_eq!(named, expected.into());
+        // By their places in the list, which is how others know them.
+        assert_eq!(tokens(&all).map(|(index, _)| index).collect::<Vec<_>>(), [2]);
+        assert_eq!(certificates(&all).map(|(index, _)| index).collect::<Vec<_>>(), [4]);
+        assert!(has_downward(&all) && needs_server(&all));
+        let plain = definition(json!([{"configMap": {"name": "m"}}]));
+        assert!(!has_downward(&plain) && !needs_server(&plain));
+    }
+
+    #[test]
+    fn a_change_is_seen_by_those_whom_it_concerns() {
+        let select = |selector: Value| {
+            let source = json!({"signerName": "a.b/c", "path": "p", "labelSelector": selector});
+            definition(json!([{ "clusterTrustBundle": source }]))
+        };
+        let by_name = definition(json!([{"clusterTrustBundle": {"name": "x", "path": "p"}}]));
+        let (one, all) = (select(json!({"matchLabels": {"k": "1"}})), select(json!({})));
+        let before = bundles(&[("x", 1, "1"), ("y", 1, "2")]);
+        // What there is then; whether those see it that have `x`, all with `k=1`, and all.
+        let table = [
+            (bundles(&[("x", 1, "1"), ("y", 1, "2")]), false, false, false),
+            (bundles(&[("x", 2, "1"), ("y", 1, "2")]), true, true, true),
+            (bundles(&[("x", 1, "1"), ("y", 2, "2")]), false, false, true),
+            (bundles(&[("x", 1, "1"), ("y", 1, "1")]), false, true, false),
+            (bundles(&[("x", 1, "2"), ("y", 1, "2")]), false, true, false),
+            (bundles(&[("x", 1, "1")]), false, false, true),
+            (bundles(&[("y", 1, "2")]), true, true, true),
+            (bundles(&[]), true, true, true),
+            (Served::Unsynced, true, true, true),
+            (Served::Missing, true, true, true),
+            (Served::Off, true, true, true),
+        ];
+        for (after, name, some, whole) in table {
+            for (definition, expected) in [(&by_name, name), (&one, some), (&all, whole)] {
+                let look = |bundles| Looker::default().look(definition, bundles);
+                assert_eq!(look(&before) != look(&after), expected, "{after:?} {definition:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn many_volumes_that_select_the_same_look_once() {
+        let all = bundles(&[("x", 1, "1")]);
+        let mut looker = Looker::default();
+        let first = looker.look(
+            &definition(json!([
+                {"clusterTrustBundle": {"name": "x", "path": "p"}},
+            ])),
+            &all,
+        );
+        let second = looker.look(
+            &definition(json!([
+                {"clusterTrustBundle": {"name": "x", "path": "elsewhere"}},
+            ])),
+            &all,
+        );
+        assert!(Arc::ptr_eq(&first[0], &second[0]));
+    }
+}

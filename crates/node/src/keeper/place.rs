@@ -155,4 +155,28 @@ mod tests {
         again.remove("u1").unwrap();
         again.remove("../x").unwrap();
     }
+    #[test]
+    fn memory_is_given_back_when_nothing_is_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let device =
+            || std::os::unix::fs::MetadataExt::dev(&dir.path().join("pods").metadata().unwrap());
+        let place = Place::new(dir.path(), Files::default(), true);
+        place.prepare().unwrap();
+        let covered = device();
+        let inside = dir.path().join("pods/u1/volumes");
+        std::fs::create_dir_all(&inside).unwrap();
+        // Whoever begins anew finds it as it is.
+        let again = Place::new(dir.path(), Files::default(), true);
+        again.prepare().unwrap();
+        assert_eq!(again.uids().unwrap(), ["u1"]);
+        release(dir.path());
+        assert!(inside.exists());
+        assert_eq!(device(), covered);
+        again.remove("u1").unwrap();
+        release(dir.path());
+        let bare = std::os::unix::fs::MetadataExt::dev(&dir.path().metadata().unwrap());
+        assert_eq!(device(), bare);
+        // Where nobody may mount, or all of it is memory, it was there all the time.
+        Place::new(dir.path(), Files::default(), false).prepare().unwrap();
+    }
 }

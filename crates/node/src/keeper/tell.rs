@@ -250,7 +250,7 @@ impl Teller {
 fn event(node: &str, pod: &Pod, note: &str, now: Option<Time>) -> Event {
     Event {
         metadata: ObjectMeta {
-            generate_name: Some(format!("{}.", name_of(pod))),
+            generate_name: Some("windlass-node-".into()),
             namespace: pod.metadata.namespace.clone(),
             ..ObjectMeta::default()
         },

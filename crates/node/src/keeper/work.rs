@@ -65,6 +65,8 @@ pub struct Work {
     pub busy: BTreeSet<VolumeId>,
     queue: VecDeque<VolumeId>,
     wanted: BTreeSet<ObjectId>,
+    /// What selections come to, of these bundles.
+    looker: (Arc<View>, Looker),
     serial: u64,
 }
 
@@ -97,6 +99,7 @@ pub enum Finished {
 impl Work {
     pub fn new(keeper: Keeper, tell: mpsc::UnboundedSender<Tell>) -> Self {
         let place = Place::new(&keeper.root_dir, keeper.files.clone(), keeper.tmpfs);
+        let view = keeper.bundles.borrow().clone();
         Self {
             place: Arc::new(place),
             tell,
@@ -112,6 +115,7 @@ impl Work {
             busy: BTreeSet::new(),
             queue: VecDeque::new(),
             wanted: BTreeSet::new(),
+            looker: (view, Looker::default()),
             serial: 0,
             keeper,
         }
@@ -252,19 +256,27 @@ impl Work {
 
     /// Begins to work on what is waiting.
     fn begin(&mut self) {
-        let mut looker = Looker::default();
-        let view = self.keeper.bundles.borrow().clone();
+        self.refresh_view();
         while self.busy.len() < AT_ONCE {
             let Some(id) = self.queue.pop_front() else { return };
             let waits = |volume: &mut Volume| std::mem::take(&mut volume.queued);
             if self.volumes.get_mut(&id).is_some_and(waits) {
-                self.work_on(&id, &view, &mut looker);
+                self.work_on(&id);
             }
         }
     }
 
-    fn work_on(&mut self, id: &VolumeId, view: &Arc<View>, looker: &mut Looker) {
+    /// From here on it is these bundles.
+    fn refresh_view(&mut self) {
+        let view = self.keeper.bundles.borrow();
+        if !Arc::ptr_eq(&view, &self.looker.0) {
+            self.looker = (view.clone(), Looker::default());
+        }
+    }
+
+    fn work_on(&mut self, id: &VolumeId) {
         let going = self.is_going(id);
+        let (view, looker) = &mut self.looker;
         let Some(volume) = self.volumes.get_mut(id) else { return };
         let job = match (&volume.definition, &volume.writer, volume.stage) {
             (_, _, Stage::Dropped) => return,
@@ -350,8 +362,8 @@ impl Work {
     fn looked(&mut self, id: &VolumeId, found: Found) {
         let Some(volume) = self.volumes.get_mut(id) else { return };
         (volume.stage, volume.ready) = (Stage::Kept, found.ready);
-        (volume.failures, volume.blocked) = (0, None);
-        if !(self.is_going(id) && !found.ready) {
+        (volume.failures, volume.blocked, volume.retry_at) = (0, None, None);
+        if found.ready || !self.is_going(id) {
             self.want_credentials(id, found.tokens);
         }
         self.queue(id);
@@ -365,7 +377,7 @@ impl Work {
                 self.keeper.metrics.refreshed(source, made.outcome.is_ok(), made.took);
             }
         }
-        volume.decided = true;
+        (volume.decided, volume.retry_at) = (true, None);
         let Done { last, written } = match made.outcome {
             Ok(done) => done,
             Err(Trouble::Disk(why)) => return self.disk_failed(id, why),
@@ -412,8 +424,8 @@ impl Work {
 
     /// Has those made again for which the change makes a difference.
     fn bundles_changed(&mut self) {
-        let view = self.keeper.bundles.borrow_and_update().clone();
-        let mut looker = Looker::default();
+        self.refresh_view();
+        let (view, looker) = &mut self.looker;
         let mut differs = |volume: &Volume| {
             let good = volume.good();
             good.is_some_and(|good| looker.look(good, &view.bundles) != volume.seen)

@@ -215,7 +215,7 @@ async fn the_machines_own_need_no_server_and_their_files_stay() {
         definition: definition.clone(),
         readers: Readers::default(),
         common_name: None,
-        names: windlass_pki::AltNames::default(),
+        names: Default::default(),
         stores: Vec::new(),
         notify: Vec::new(),
     };
