@@ -106,6 +106,7 @@ impl World {
             random: random.clone(),
             gates: Gates::default(),
             wakes: wake.clone(),
+            look: Duration::from_secs(60),
         });
         let heartbeat = Some(OffsetDateTime::now_utc());
         let registration = Registration { heartbeat, ..Registration::default() };

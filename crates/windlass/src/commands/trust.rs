@@ -35,6 +35,7 @@ struct Question {
     bundle: Option<String>,
     signer: Option<String>,
     gone: bool,
+    wait: bool,
 }
 
 /// What there is to say.
@@ -45,7 +46,7 @@ struct Answer {
 
 async fn status(arguments: TrustStatusArgs) -> Result<bool> {
     let TrustStatusArgs { bundle, signer, gone, wait, timeout, output, server } = arguments;
-    let question = Question { bundle, signer, gone };
+    let question = Question { bundle, signer, gone, wait };
     let client = connect::client(server.kubeconfig.as_deref()).await?;
     let mut server = Server::look(client).await?;
     let mut answer = question.answer(&server.world);
@@ -84,7 +85,11 @@ impl Question {
         let well = match &self.bundle {
             Some(_) if self.gone => found.iter().all(|delivery| delivery.carriers.is_empty()),
             // One that is not there can be nowhere, but that is hardly what was meant.
-            Some(_) => !found.is_empty() && found.iter().all(Delivery::is_well),
+            // And whoever waits for nodes to have it does not mean none.
+            Some(_) => {
+                let asked_for = |delivery: &Delivery| !self.wait || delivery.nodes > 0;
+                !found.is_empty() && found.iter().all(|one| one.is_well() && asked_for(one))
+            }
             None => found.iter().all(Delivery::is_well),
         };
         Answer { deliveries: found, well }
