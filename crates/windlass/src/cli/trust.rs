@@ -46,7 +46,7 @@ pub struct TrustStatusArgs {
     /// Ask whether no node has the bundle any more, whether or not it is still there.
     #[arg(long, requires = "bundle")]
     pub gone: bool,
-    /// Wait until it is so.
+    /// Wait until it is so; for a bundle by name, until at least one node asks for it, too.
     #[arg(long)]
     pub wait: bool,
     /// How long to wait; 0 for as long as it takes.
