@@ -106,6 +106,32 @@ mod tests {
     }
 
     #[test]
+    fn who_may_mount_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let [probe, place] = ["probe", "place"].map(|name| dir.path().join(name));
+        std::fs::create_dir(&probe).unwrap();
+        std::fs::create_dir(&place).unwrap();
+        let probed = mount("tmpfs", &probe, "tmpfs", MountFlags::empty(), None);
+        if probed.is_ok() {
+            unmount(&probe, UnmountFlags::empty()).unwrap();
+        }
+        let was_memory = is_memory(&place);
+        std::fs::write(place.join("mark"), "").unwrap();
+        cover(&place, &["mark"]);
+        assert_eq!(is_mounted(&place), probed.is_ok() && !was_memory);
+        std::fs::write(place.join("other"), "").unwrap();
+        uncover(&place, &["mark"]);
+        assert!(place.join("other").exists(), "it was in use");
+        std::fs::remove_file(place.join("other")).unwrap();
+        uncover(&place, &["mark"]);
+        assert!(!is_mounted(&place));
+        // What is in use is not hidden.
+        std::fs::write(place.join("other"), "").unwrap();
+        cover(&place, &["mark"]);
+        assert!(place.join("other").exists());
+    }
+
+    #[test]
     fn what_is_mounted_is_known_from_what_is_not() {
         assert!(is_mounted(Path::new("/proc")));
         assert!(!is_memory(Path::new("/proc")));

@@ -62,7 +62,7 @@ impl World {
     pub async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (down, shutdown) = watch::channel(false);
-        let store = Arc::new(Embedded::open(Options::new(&dir.path().join("store"))).unwrap());
+        let store = Arc::new(Embedded::open(Options::new(dir.path().join("store"))).unwrap());
         let key = PrivateKey::generate().unwrap();
         let server = start(Setup {
             plugins: Plugins { service_account: false, ..Plugins::default() },

@@ -277,8 +277,8 @@ mod tests {
     #[test]
     fn a_condition_says_how_all_volumes_are() {
         let old = Mount::Old("old".into());
-        let cases: [(&[(&str, Mount)], Option<Condition>); 6] = [
-            (&[], None),
+        let cases = [
+            (&[][..], None),
             (&[("a", Mount::Good), ("b", Mount::Unknown)], None),
             (&[("a", Mount::Good)], Some(condition(true, "VolumesReady", ""))),
             (
