@@ -126,7 +126,7 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         let clock = Fast { began: Instant::now(), from: OffsetDateTime::now_utc() };
         let (down, shutdown) = watch::channel(false);
-        let store = Arc::new(Embedded::open(Options::new(&dir.path().join("store"))).unwrap());
+        let store = Arc::new(Embedded::open(Options::new(dir.path().join("store"))).unwrap());
         let setup = Setup {
             clock: Arc::new(move || clock.wall()),
             plugins: Plugins { service_account: false, ..Plugins::default() },
