@@ -177,6 +177,7 @@ impl World {
                 random: Arc::new(|| 0.01),
                 gates: Gates::default(),
                 wakes,
+                look: Duration::from_secs(60),
             }),
             state,
         )
