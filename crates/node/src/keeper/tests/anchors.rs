@@ -137,7 +137,7 @@ async fn only_those_concerned_are_made_again_and_deliveries_are_counted() {
         lines.next().map(|rest| rest.trim().parse::<u64>().unwrap()).unwrap_or_default()
     };
     let refreshes = "projectedvolumesource_refresh_count\
-                     {projected_volume_source_type=\"clusterTrustBundle\",status=\"success\"}";
+                     {projected_volume_source_type=\"ClusterTrustBundle\",status=\"OK\"}";
     let deliveries = "windlass_node_trust_delivery_seconds_count{from=\"arrival\"}";
     // The bundles came before the pods did.
     assert_eq!((count(refreshes), count(deliveries)), (2, 0));
