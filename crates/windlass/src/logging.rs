@@ -36,18 +36,18 @@ fn level(arguments: &LogArgs) -> LevelFilter {
     }
 }
 
-const CLIENT: &str = "kube_client::client::builder";
+/// These log each error that they also return, and those who get it say what was being done.
+const ECHOES: [&str; 2] = ["kube_client::client::builder", "kube_runtime::watcher"];
 
 /// What libraries have to say about every frame drowns our own words, so that comes with trace only.
 fn targets(level: LevelFilter) -> Targets {
     let libraries = if level == LevelFilter::TRACE { level } else { level.min(LevelFilter::INFO) };
-    // It logs each error that it also returns, and those who get it say what was being done.
-    let client = if level == LevelFilter::TRACE { level } else { LevelFilter::OFF };
+    let echoes = if level == LevelFilter::TRACE { level } else { LevelFilter::OFF };
     // A prefix: the crates are called windlass_server and so on.
     Targets::new()
         .with_default(libraries)
         .with_target("windlass", level)
-        .with_target(CLIENT, client)
+        .with_targets(ECHOES.map(|echo| (echo, echoes)))
 }
 
 #[cfg(test)]
@@ -69,6 +69,8 @@ mod tests {
         }
         assert!(targets(LevelFilter::WARN).would_enable("rustls", &Level::WARN));
         assert!(!targets(LevelFilter::WARN).would_enable("rustls", &Level::INFO));
-        assert!(!targets(LevelFilter::DEBUG).would_enable(CLIENT, &Level::ERROR));
+        for echo in ECHOES {
+            assert!(!targets(LevelFilter::DEBUG).would_enable(echo, &Level::ERROR));
+        }
     }
 }
