@@ -4,12 +4,14 @@
 //! - `work`: the loop. It hears what has changed, works out which volumes may be concerned, and has
 //!   their files made: several volumes at once, but never twice the same.
 //! - `pods`, `hosts`: which volumes there are. `leaving`: pods that have none any more.
-//! - `volume`: one volume. `needs`: what it depends on. `world`: what is known of that.
+//! - `volume`: one volume. `needs`: what it depends on. `world`: what is known of that. `machine`: what the
+//!   machine has.
 //! - `tell`: tells pods how their volumes are.
 //! - `place`, `tmpfs`: where the volumes of pods are.
 
 mod hosts;
 mod leaving;
+mod machine;
 mod needs;
 mod place;
 mod pods;

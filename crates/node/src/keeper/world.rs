@@ -6,6 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use zeroize::Zeroizing;
 
+use super::machine::RESOURCES;
 use super::needs;
 use crate::certificates::Certificates;
 use crate::sources::bundles::View;
@@ -14,9 +15,6 @@ use crate::sources::tokens::Tokens;
 use crate::volume::definition::Definition;
 use crate::volume::id::{SourceId, VolumeId};
 use crate::volume::plan::{Credential, Obtained, World};
-
-/// What nodes without a kubelet say that they can give: nothing is known of it.
-static ALLOCATABLE: BTreeMap<String, String> = BTreeMap::new();
 
 /// Where things are known.
 pub struct Sources<'a> {
@@ -87,7 +85,7 @@ impl Gathered {
     pub fn world(&self) -> World<'_> {
         World {
             pod: self.pod.as_deref(),
-            allocatable: &ALLOCATABLE,
+            allocatable: &RESOURCES,
             bundles: &self.view.bundles,
             config_maps: &self.config_maps,
             secrets: &self.secrets,
