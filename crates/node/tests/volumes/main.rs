@@ -123,7 +123,7 @@ async fn everything_in_one_volume_follows_what_it_comes_from() {
     // Another process finds the token and the certificate, and asks for neither.
     let (token, before) = (read(&directory, "token"), std::fs::read_link(directory.join("..data")));
     drop(running);
-    world.reports.send_replace(Default::default());
+    world.volumes.reports.send_replace(Default::default());
     let _running = world.run();
     world.until_good("p").await;
     assert_eq!((read(&directory, "token"), read(&directory, "tls.crt")), (token, chain));
@@ -147,7 +147,7 @@ async fn a_pod_that_is_deleted_leaves_the_disk_and_then_the_server() {
     assert!(!world.root().join("pods").join(uid).exists());
     assert!(!directory.exists());
     let none = |reports: &windlass_node::keeper::report::Reports| reports.is_empty();
-    world.reports.subscribe().wait_for(none).await.unwrap();
+    world.volumes.reports.subscribe().wait_for(none).await.unwrap();
 }
 
 #[tokio::test]

@@ -13,24 +13,14 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use time::{Duration as Span, OffsetDateTime};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use windlass_controllers::ca::CaSource;
 use windlass_controllers::signers::config::Signers;
 use windlass_controllers::signers::{CustomSigner, pods as pod_signer};
-use windlass_node::certificates::{self, Certificates};
-use windlass_node::clock;
-use windlass_node::files::Files;
-use windlass_node::gates::Gates;
-use windlass_node::keeper::Keeper;
+use windlass_node::agent::volumes::Volumes;
 use windlass_node::keeper::report::{Reports, VolumeReport};
-use windlass_node::manager::Random;
-use windlass_node::metrics::volumes::VolumeMetrics;
-use windlass_node::projections::Notifier;
 use windlass_node::register::Registration;
-use windlass_node::sources::objects::Objects;
-use windlass_node::sources::tokens::Tokens;
-use windlass_node::sources::{bundles, pods};
 use windlass_pki::{Authority, PrivateKey, Serial, Subject, SystemRandom, Validity};
 use windlass_server::chain::admission::Plugins;
 use windlass_server::local::Local;
@@ -47,8 +37,7 @@ pub const SIGNER: &str = "example.com/workloads";
 /// A server, and the disk of the node `n1`.
 pub struct World {
     pub admin: Client,
-    pub metrics: Arc<VolumeMetrics>,
-    pub reports: watch::Sender<Reports>,
+    pub volumes: Arc<Volumes>,
     server: Arc<Server>,
     dir: TempDir,
     loops: JoinSet<()>,
@@ -74,8 +63,7 @@ impl World {
         let admin = Client::new(Local::new(server.clone(), user), "default");
         let world = Self {
             admin,
-            metrics: Arc::default(),
-            reports: watch::Sender::default(),
+            volumes: Volumes::new(&windlass_node::Options::new(PathBuf::new(), PathBuf::new())),
             server,
             dir,
             loops: JoinSet::new(),
@@ -91,50 +79,17 @@ impl World {
     /// Starts what keeps volumes, as the node.
     pub fn run(&self) -> Running {
         let mut tasks = JoinSet::new();
-        let client = self.client_of_node();
-        let (clock, files) = (clock::system(), Files::default());
-        let random: Random = Arc::new(|| 0.5);
         let root_dir = self.root();
-        let (wake, wakes) = mpsc::unbounded_channel();
-        let (pods, views) = (watch::Sender::default(), bundles::unknown(Gates::default()));
-        let views = watch::Sender::new(views);
-        let certificates = Certificates::new(certificates::Setup {
-            client: client.clone(),
-            node: "n1".into(),
-            files: files.clone(),
-            clock: clock.clone(),
-            random: random.clone(),
-            gates: Gates::default(),
-            wakes: wake.clone(),
-            look: Duration::from_secs(60),
-        });
+        let options = windlass_node::Options {
+            node_name: "n1".into(),
+            tmpfs: false,
+            random: Arc::new(|| 0.5),
+            ..windlass_node::Options::new(root_dir.join("kubeconfig"), root_dir)
+        };
         let heartbeat = Some(OffsetDateTime::now_utc());
         let registration = Registration { heartbeat, ..Registration::default() };
-        let keeper = Keeper {
-            client: client.clone(),
-            node: "n1".into(),
-            tmpfs: false,
-            gates: Gates::default(),
-            pods: pods.subscribe(),
-            bundles: views.subscribe(),
-            projections: watch::Sender::default().subscribe(),
-            registration: watch::Sender::new(registration).subscribe(),
-            objects: Objects::new(client.clone(), wake.clone()),
-            tokens: Tokens::new(client.clone(), clock.clone(), random.clone(), wake),
-            certificates: certificates.clone(),
-            notifier: Notifier::new(root_dir.join("projections"), files.clone(), clock.clone()),
-            wakes,
-            metrics: self.metrics.clone(),
-            reports: self.reports.clone(),
-            root_dir,
-            files,
-            clock: clock.clone(),
-            random,
-        };
-        tasks.spawn(pods::follow(client.clone(), "n1".into(), pods));
-        tasks.spawn(bundles::follow(client, clock, views));
-        tasks.spawn(certificates.run());
-        tasks.spawn(keeper.run());
+        let registration = watch::Sender::new(registration).subscribe();
+        self.volumes.keep(&options, &self.client_of_node(), registration, &mut tasks);
         Running(tasks)
     }
 
@@ -231,10 +186,10 @@ impl World {
             let mut named = reports.iter().filter(|(id, _)| id.to_string() == name);
             named.next().map(|(_, report)| report.clone())
         };
-        let mut reports = self.reports.subscribe();
+        let mut reports = self.volumes.reports.subscribe();
         let waiting = reports.wait_for(|all| shown(all).is_some_and(|report| good(&report)));
         if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
-            panic!("{name} is {:?}", shown(&self.reports.borrow()));
+            panic!("{name} is {:?}", shown(&self.volumes.reports.borrow()));
         }
     }
 
