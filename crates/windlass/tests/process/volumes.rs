@@ -1,4 +1,8 @@
 //! Projected volumes, by a real agent on a real server: what is in the objects is in the files.
 
 mod anchors;
+mod contents;
+mod gates;
+mod lives;
+mod metrics;
 mod world;

@@ -131,10 +131,14 @@ impl World {
         self.admin = Some(Kubectl::on(self.stopped.take().unwrap().start()));
     }
 
-    /// Applies objects, in this order.
+    /// Creates objects, or changes them, in this order.
     pub fn apply(&self, objects: &[Value]) {
-        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-        self.admin().ok_with(&list.to_string(), &["apply", "-f", "-"]);
+        self.admin().ok_with(&list(objects), &["apply", "-f", "-"]);
+    }
+
+    /// Creates objects, in this order, which is quicker for many.
+    pub fn create(&self, objects: &[Value]) {
+        self.admin().ok_with(&list(objects), &["create", "-f", "-"]);
     }
 
     /// Where a volume of a pod is, which is called `v`.
@@ -281,6 +285,10 @@ pub fn certificates(text: &str) -> Vec<String> {
     let mut all = text.split_inclusive(end).map(str::to_owned).collect::<Vec<_>>();
     all.sort();
     all
+}
+
+fn list(objects: &[Value]) -> String {
+    json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string()
 }
 
 /// A bundle without a signer.
