@@ -1,6 +1,7 @@
 //! Projected volumes, by a real agent on a real server: what is in the objects is in the files.
 
 mod anchors;
+mod attacks;
 mod contents;
 mod gates;
 mod lives;

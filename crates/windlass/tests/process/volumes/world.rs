@@ -225,6 +225,13 @@ impl Agent {
         text
     }
 
+    /// Waits until it ends by itself with an error, and returns what it said.
+    pub fn refuses(&mut self) -> String {
+        let status = wait(&mut self.child, PATIENCE);
+        assert!(status.is_some_and(|status| !status.success()), "{status:?}: {}", self.log());
+        self.log()
+    }
+
     fn stop(mut self) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         kill_process(pid, Signal::TERM).unwrap();
