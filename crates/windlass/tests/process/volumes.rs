@@ -4,6 +4,7 @@ mod anchors;
 mod attacks;
 mod contents;
 mod gates;
+mod hosts;
 mod lives;
 mod metrics;
 mod world;

@@ -36,8 +36,7 @@ fn the_agent_is_killed_and_starts_again_without_the_server() {
     assert_eq!((look(), read(&anchors)), (before.clone(), one));
 
     world.start_server();
-    // Every pod has one for its service account as well.
-    world.says("it has not found its volumes", |said| said["volumes"]["ready"] == 2);
+    world.has_delivered(1.0);
     world.is_ready("p");
     assert_eq!(look(), before);
     world.apply(&[bundle("roots", &two)]);

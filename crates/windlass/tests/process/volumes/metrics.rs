@@ -2,16 +2,11 @@
 
 use serde_json::json;
 
-use super::world::{SIGNERS, World, anchor, bundle, certificate, named, pod, until, until_text};
-
-/// The value of a metric, with its labels.
-fn value(page: &str, name: &str) -> Option<f64> {
-    page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
-}
+use super::world::{World, anchor, bundle, certificate, metric, named, pod, until, until_text};
 
 #[test]
 fn everything_has_its_name_and_a_sensible_value() {
-    let world = World::with(SIGNERS, "--metrics-listen 127.0.0.1:0");
+    let world = World::start();
     let (one, two) = (anchor(), anchor());
     world.apply(&[
         bundle("roots", &one),
@@ -28,9 +23,9 @@ fn everything_has_its_name_and_a_sensible_value() {
     let arrival = "windlass_node_trust_delivery_seconds_count{from=\"arrival\"}";
     let page = until("the deliveries are not counted", || {
         let page = world.agent.as_ref().unwrap().page("/metrics");
-        (value(&page, arrival)? >= 2.0).then_some(page)
+        (metric(&page, arrival)? >= 2.0).then_some(page)
     });
-    let is = |name: &str| value(&page, name).unwrap_or_else(|| panic!("{name}\n{page}"));
+    let is = |name: &str| metric(&page, name).unwrap_or_else(|| panic!("{name}\n{page}"));
     assert!(is("clustertrustbundle_informer_cache_size") > 300.0);
     let of = |source: &str| format!("projected_volume_source_type=\"{source}\"");
     // Each pod has a token and a ConfigMap for its service account.

@@ -97,7 +97,8 @@ impl World {
         assert!(self.agent.is_none());
         let own = format!("--kubeconfig {HOME}/kubeconfig --cert-dir {HOME}/pki --node-name n1");
         let line = format!(
-            "exec windlass node --bootstrap-kubeconfig {HOME}/bootstrap.kubeconfig {own} {flags}"
+            "exec windlass node --bootstrap-kubeconfig {HOME}/bootstrap.kubeconfig {own} \
+             --metrics-listen 127.0.0.1:0 {flags}"
         );
         self.run_agent(&line);
     }
@@ -185,6 +186,17 @@ impl World {
         self.admin().json(&["get", kind, "-A"])["items"].as_array().unwrap().len()
     }
 
+    /// Waits until the agent that runs now has found all anchors of so many volumes on the disk, or
+    /// put them there.
+    pub fn has_delivered(&self, volumes: f64) {
+        let labels = "projected_volume_source_type=\"ClusterTrustBundle\",status=\"OK\"";
+        let name = format!("projectedvolumesource_refresh_count{{{labels}}}");
+        until("not all anchors were looked at", || {
+            let page = self.agent.as_ref().unwrap().page("/metrics");
+            metric(&page, &name).filter(|count| *count >= volumes)
+        });
+    }
+
     /// What `windlass node status` says.
     pub fn status(&self, flags: &str) -> Output {
         self.shell(&format!("windlass node status --cert-dir {HOME}/pki {flags}")).output().unwrap()
@@ -248,6 +260,11 @@ impl Drop for Agent {
             eprintln!("--- node log\n{}", self.log());
         }
     }
+}
+
+/// The value of a metric, which is given with its labels.
+pub fn metric(page: &str, name: &str) -> Option<f64> {
+    page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
 
 /// Looks until there is something to see.
