@@ -65,7 +65,9 @@ impl World {
             Self { agent: None, _mounted: mounted, admin: Some(admin), stopped: None, path };
         assert!(world.shell(prepare).status().unwrap().success());
         world.start_agent(flags);
-        world.ok(&["wait", "--for=create", "serviceaccount/default", "node/n1", "--timeout=30s"]);
+        // Pods need both. kubectl can wait for what is not there since 1.31 only.
+        let both = ["get", "serviceaccount/default", "node/n1", "--ignore-not-found", "-o", "name"];
+        until("there is no node", || (world.ok(&both).lines().count() == 2).then_some(()));
         world
     }
 
