@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -34,6 +34,12 @@ fn machine() -> World {
     world.says("it has not joined", |said| said["server"]["registered"] == true);
     world.stop_agent();
     world
+}
+
+/// Writes the page's file, and starts the agent with it.
+fn start(world: &mut World) {
+    let lines = fenced("console", 0).replace("$ windlass node", "exec windlass node");
+    world.run_agent(lines.strip_prefix("$ ").unwrap());
 }
 
 /// A command's output; it must succeed.
@@ -66,8 +72,7 @@ fn more_anchors(world: &World) {
 #[test]
 fn five_minutes_as_the_page_has_them() {
     let mut world = machine();
-    let start = fenced("console", 0).replace("$ windlass node", "exec windlass node");
-    world.run_agent(start.strip_prefix("$ ").unwrap());
+    start(&mut world);
     let tls = world.path().join("tls");
     world.says("the volume has no files", |said| said["volumes"]["ready"] == 1);
     let reloaded = world.path().join("reloaded");
@@ -128,8 +133,7 @@ fn five_minutes_as_the_page_has_them() {
 #[test]
 fn a_mistake_in_the_file_changes_nothing() {
     let mut world = machine();
-    let start = fenced("console", 0).replace("$ windlass node", "exec windlass node");
-    world.run_agent(start.strip_prefix("$ ").unwrap());
+    start(&mut world);
     world.says("the volume has no files", |said| said["volumes"]["ready"] == 1);
     let (tls, file) = (world.path().join("tls"), world.path().join("projections.yaml"));
     let (before, good) = (files(&tls), read(&file));
@@ -165,6 +169,24 @@ fn a_mistake_in_the_file_changes_nothing() {
     let log = world.agent.as_mut().unwrap().refuses();
     assert!(log.contains("projections[0].directory: Invalid value: "), "{log}");
     assert!(log.contains("must be an absolute path"), "{log}");
+}
+
+#[test]
+fn a_directory_that_is_a_link_is_not_written_to() {
+    let mut world = machine();
+    let [tls, other] = ["tls", "other"].map(|name| world.path().join(name));
+    fs::create_dir(&other).unwrap();
+    symlink(&other, &tls).unwrap();
+    start(&mut world);
+    let said = world.says("it is not told", |said| said["volumes"]["blocked"] == 1);
+    let problem = &said["volumes"]["problems"][0];
+    assert_eq!((&problem["volume"], &problem["ready"]), (&"host/web".into(), &false.into()));
+    assert!(problem["message"].as_str().unwrap().contains("/tls"), "{problem}");
+    assert_eq!(fs::read_dir(&other).unwrap().count(), 0);
+    fs::remove_file(&tls).unwrap();
+    world.says("it has no files", |said| said["volumes"]["ready"] == 1);
+    assert!(tls.join("web.pem").exists());
+    assert_eq!(fs::read_dir(&other).unwrap().count(), 0);
 }
 
 /// A service that is told to read its files again, and notes how many anchors it finds.
