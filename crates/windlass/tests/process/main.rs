@@ -40,3 +40,4 @@ mod token_command;
 mod traffic;
 mod trust_command;
 mod trust_page;
+mod volumes;

@@ -9,7 +9,7 @@ use crate::server::{PATIENCE, Place};
 const PAGE: &str = include_str!("../../../../docs/trust.md");
 
 /// Takes away what the node mounted there, so that the directory can be removed.
-struct Mounted(PathBuf);
+pub struct Mounted(pub PathBuf);
 
 impl Drop for Mounted {
     fn drop(&mut self) {

@@ -1,0 +1,10 @@
+//! Projected volumes, by a real agent on a real server: what is in the objects is in the files.
+
+mod anchors;
+mod attacks;
+mod contents;
+mod gates;
+mod hosts;
+mod lives;
+mod metrics;
+mod world;

@@ -1,0 +1,178 @@
+//! Paths and links that would lead out of a volume: nothing outside changes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::world::{World, anchor, bundle, named, pod, read, until, until_text};
+
+const BAD_PATHS: [&str; 6] = ["../x", "/etc/x", "a/../../x", "..", "..data/x", "..x"];
+
+/// A directory that is no business of the agent's, with what it looks like.
+struct Outside {
+    path: PathBuf,
+    before: BTreeMap<PathBuf, String>,
+}
+
+impl Outside {
+    fn new(path: PathBuf) -> Self {
+        fs::create_dir_all(path.join("deep")).unwrap();
+        for name in ["ca.pem", "other", "deep/file"] {
+            fs::write(path.join(name), "theirs").unwrap();
+        }
+        let before = look(&path);
+        Self { path, before }
+    }
+
+    fn is_as_it_was(&self) {
+        assert_eq!(look(&self.path), self.before);
+    }
+}
+
+/// Everything below a directory: files with their text, links with where they lead.
+fn look(directory: &Path) -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let entry = entry.unwrap();
+        let (path, kind) = (entry.path(), entry.file_type().unwrap());
+        if kind.is_dir() {
+            found.extend(look(&path));
+        }
+        let text = match () {
+            () if kind.is_dir() => "directory".to_owned(),
+            () if kind.is_symlink() => format!("link to {:?}", fs::read_link(&path).unwrap()),
+            () => read(&path),
+        };
+        found.insert(path, text);
+    }
+    found
+}
+
+/// Where [`sources`] have it.
+const FIELDS: [&str; 4] = [
+    "clusterTrustBundle.path",
+    "configMap.items[0].path",
+    "secret.items[0].path",
+    "podCertificate.credentialBundlePath",
+];
+
+/// A source of each kind that puts something at a path.
+fn sources(path: &str) -> Vec<Value> {
+    let item = json!([{"key": "k", "path": path}]);
+    vec![
+        json!({"clusterTrustBundle": {"name": "roots", "path": path}}),
+        json!({"configMap": {"name": "map", "items": item}}),
+        json!({"secret": {"name": "map", "items": item}}),
+        json!({"podCertificate": {"signerName": "example.com/workloads", "keyType": "ED25519",
+                                  "credentialBundlePath": path}}),
+    ]
+}
+
+#[test]
+fn paths_that_lead_out_are_refused() {
+    let mut world = World::start();
+    let pod_only = |path: &str| {
+        let field = json!({"fieldPath": "metadata.name"});
+        [
+            json!({"serviceAccountToken": {"path": path}}),
+            json!({"downwardAPI": {"items": [{"path": path, "fieldRef": field}]}}),
+        ]
+    };
+    for path in BAD_PATHS {
+        let all = [sources(path), pod_only(path).to_vec()].concat();
+        let text = pod("bad", json!(all)).to_string();
+        let refused = world.admin().fails_with(&text, &["create", "-f", "-"]);
+        // Kubernetes does not say of which source the path of a token is.
+        for field in [&FIELDS[..], &["projected.path", "downwardAPI.path"]].concat() {
+            assert!(refused.contains(&format!("{field}: Invalid value: {path:?}")), "{refused}");
+        }
+    }
+    for key in ["../x", "a/b", ".."] {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "map"},
+                         "data": {key: "x"}});
+        let refused = world.admin().fails_with(&map.to_string(), &["create", "-f", "-"]);
+        assert!(refused.contains("data["), "{refused}");
+    }
+
+    // The same in the file of the machine's own volumes, with which the agent does not begin.
+    let below = world.path().join("below");
+    world.stop_agent();
+    for path in BAD_PATHS {
+        let file = world.path().join("projections.json");
+        let projection = json!({"name": "web", "directory": below.join("web"),
+            "projected": {"sources": sources(path)},
+            "stores": [{"path": path, "format": "JKS", "trust": "ca.pem", "password": "x"}]});
+        let text = json!({"apiVersion": "windlass.dev/v1", "kind": "Projections",
+                          "projections": [projection]});
+        fs::write(&file, text.to_string()).unwrap();
+        world.start_agent("--projections projections.json");
+        let log = world.agent.as_mut().unwrap().refuses();
+        for field in [&FIELDS[..], &["stores[0].path"]].concat() {
+            assert!(log.contains(&format!("{field}: Invalid value: {path:?}")), "{log}");
+        }
+        world.agent = None;
+    }
+    assert!(!below.exists());
+}
+
+#[test]
+fn links_that_somebody_put_there_lead_nowhere() {
+    let world = World::start();
+    let mut text = anchor();
+    world.apply(&[bundle("roots", &text), pod("p", json!([named("roots")]))]);
+    world.is_ready("p");
+    let volume = world.volume("p");
+    let file = volume.join("ca.pem");
+    let outside = Outside::new(world.path().join("outside"));
+    let mut change = |wait: bool| {
+        text = anchor();
+        world.apply(&[bundle("roots", &text)]);
+        if wait {
+            until_text(&file, &text);
+        }
+    };
+
+    // In the place of the link that everything goes by.
+    fs::remove_file(volume.join("..data")).unwrap();
+    symlink(&outside.path, volume.join("..data")).unwrap();
+    change(true);
+    outside.is_as_it_was();
+    let data = fs::read_link(volume.join("..data")).unwrap();
+    assert!(data.is_relative() && volume.join(&data).is_dir(), "{data:?}");
+
+    // In the place of a file, of what is about to be a file, and of directories that are not used.
+    fs::remove_file(&file).unwrap();
+    symlink(outside.path.join("ca.pem"), &file).unwrap();
+    symlink(outside.path.join("other"), volume.join("..data_tmp")).unwrap();
+    symlink(&outside.path, volume.join("..2020_01_01_00_00_00.1")).unwrap();
+    change(true);
+    outside.is_as_it_was();
+    assert_eq!(fs::read_link(&file).unwrap(), Path::new("..data/ca.pem"));
+    until("what was put there is still there", || {
+        let names = fs::read_dir(&volume).unwrap().count();
+        // The directory, the link to it, and the link of the file.
+        (names == 3).then_some(())
+    });
+
+    // In the place of the volume itself: it is not followed, and the pod says so.
+    let aside = volume.with_file_name("aside");
+    fs::rename(&volume, &aside).unwrap();
+    symlink(&outside.path, &volume).unwrap();
+    change(false);
+    let why = world.is_not_ready("p", "KeepingOldContent");
+    assert!(why.contains("MountVolume.SetUp failed for volume \"v\" : "), "{why}");
+    outside.is_as_it_was();
+    fs::remove_file(&volume).unwrap();
+    fs::rename(&aside, &volume).unwrap();
+    change(true);
+
+    // And when everything is removed.
+    symlink(&outside.path, volume.join("..2020_01_01_00_00_00.2")).unwrap();
+    symlink(&outside.path, volume.parent().unwrap().join("link")).unwrap();
+    world.ok(&["delete", "pod", "p", "--grace-period=1", "--timeout=30s"]);
+    assert!(!volume.exists());
+    outside.is_as_it_was();
+}
