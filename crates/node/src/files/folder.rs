@@ -262,6 +262,24 @@ impl Folder {
         Ok(at)
     }
 
+    /// Makes directories that everybody may look into, some levels down, unless they are there.
+    /// Something else under one of the names, also a link to a directory, is an error.
+    pub fn make_below(self, path: &Path) -> Result<Folder, DiskError> {
+        let access = Access { mode: 0o755, owner: None, group: None };
+        let mut at = self;
+        for name in path {
+            at = match at.folder(name)? {
+                Some(folder) => folder,
+                None => {
+                    let made = at.make_folder(name, &access)?;
+                    at.sync()?;
+                    made
+                }
+            };
+        }
+        Ok(at)
+    }
+
     /// Whose it is, and who may do what with it.
     pub fn access(&self) -> Result<Access, DiskError> {
         self.files.perform(Operation::Read, &self.path, || access_of(&self.handle))

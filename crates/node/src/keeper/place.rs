@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::tmpfs;
 use crate::files::{DiskError, Files, PRIVATE};
+use crate::volume::writer::Writer;
 
 /// The directory of all pods.
 const PODS: &str = "pods";
@@ -54,10 +55,11 @@ impl Place {
         Self { pods: root_dir.join(PODS), files, memory, prepared: Mutex::new(false) }
     }
 
-    /// Where a volume is. None if a name is none.
-    pub fn volume(&self, uid: &str, name: &str) -> Option<PathBuf> {
+    /// Writes a volume. None if a name is none.
+    pub fn volume(&self, uid: &str, name: &str) -> Option<Writer> {
         let is_good = is_element(uid) && is_element(name);
-        is_good.then(|| self.pods.join(uid).join("volumes/kubernetes.io~projected").join(name))
+        let path = || Path::new(uid).join("volumes/kubernetes.io~projected").join(name);
+        is_good.then(|| Writer::below(&self.pods, &path(), self.files.clone()))
     }
 
     /// Where the state of a pod's certificates is. Only for UIDs that are names.
@@ -127,9 +129,10 @@ mod tests {
         }
         let place = Place::new(Path::new("/r"), Files::default(), false);
         let expected = Path::new("/r/pods/u/volumes/kubernetes.io~projected/v");
-        assert_eq!(place.volume("u", "v").as_deref(), Some(expected));
-        assert_eq!(place.volume("u", ".."), None);
-        assert_eq!(place.volume("../../etc", "v"), None);
+        let volume = place.volume("u", "v").unwrap();
+        assert_eq!(volume.directory(), expected);
+        assert!(place.volume("u", "..").is_none());
+        assert!(place.volume("../../etc", "v").is_none());
     }
 
     #[test]

@@ -217,13 +217,12 @@ impl Work {
                 definition = Err(Blocked(vec![STATIC.into()]));
             }
             let id = VolumeId { owner: owner.clone(), name: volume.name.clone() };
-            let directory = self.place.volume(uid, &volume.name);
-            if directory.is_none() {
+            let writer = self.place.volume(uid, &volume.name);
+            if writer.is_none() {
                 let name = if is_element(uid) { &volume.name } else { uid };
                 let why = format!("{name:?} cannot be the name of a directory");
                 definition = Err(Blocked(vec![why]));
             }
-            let writer = directory.map(|at| Writer::new(&at, self.keeper.files.clone()));
             let made =
                 self.new_volume(Owned::Pod(pod.clone()), definition, Readers::of(pod), writer);
             self.volumes.insert(id.clone(), made);

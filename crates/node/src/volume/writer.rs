@@ -43,6 +43,8 @@ const MAX_FILE: usize = 8 << 20;
 #[derive(Clone)]
 pub struct Writer {
     files: Files,
+    /// A directory above it, from which on no link is followed.
+    base: Option<PathBuf>,
     directory: PathBuf,
 }
 
@@ -58,7 +60,12 @@ pub enum Written {
 impl Writer {
     /// A volume in this directory. Nothing is made or read yet.
     pub fn new(directory: &Path, files: Files) -> Self {
-        Self { files, directory: directory.to_owned() }
+        Self { files, base: None, directory: directory.to_owned() }
+    }
+
+    /// A volume below this directory, which has to be there. Links between the two are not followed.
+    pub fn below(base: &Path, path: &Path, files: Files) -> Self {
+        Self { files, base: Some(base.to_owned()), directory: base.join(path) }
     }
 
     /// Where the volume is.
@@ -93,7 +100,7 @@ impl Writer {
 
     /// The files of the volume, if it was ever written. Whatever else is there is not looked at.
     pub fn read(&self) -> Result<Option<Payload>, DiskError> {
-        let Some(root) = self.files.folder(&self.directory)? else { return Ok(None) };
+        let Some(root) = self.open(&self.directory)? else { return Ok(None) };
         let Some(current) = current(&root)? else { return Ok(None) };
         let mut payload = Payload::new(None);
         visit(&current, |folder, path| {
@@ -115,15 +122,35 @@ impl Writer {
         else {
             return Ok(());
         };
-        match self.files.folder(above)? {
+        match self.open(above)? {
             Some(above) => above.remove_all(name).and_then(|()| above.sync()),
             None => Ok(()),
         }
     }
 
+    /// Opens a directory of ours, unless there is none.
+    fn open(&self, path: &Path) -> Result<Option<Folder>, DiskError> {
+        match self.steps(path) {
+            None => self.files.folder(path),
+            Some((base, steps)) => match self.files.folder(base)? {
+                Some(base) => base.descend(steps),
+                None => Ok(None),
+            },
+        }
+    }
+
+    /// The directory from which on no link is followed, and the way from there.
+    fn steps<'a>(&'a self, path: &'a Path) -> Option<(&'a Path, &'a Path)> {
+        let base = self.base.as_deref()?;
+        Some((base, path.strip_prefix(base).ok()?))
+    }
+
     /// The open directory of the volume, in which the group may look around.
     fn root(&self, payload: &Payload) -> Result<Folder, DiskError> {
-        let root = self.files.make_folder(&self.directory)?;
+        let root = match self.steps(&self.directory) {
+            None => self.files.make_folder(&self.directory)?,
+            Some((base, steps)) => self.files.make_folder(base)?.make_below(steps)?,
+        };
         if payload.group().is_some() {
             let (wanted, there) = (payload.folder_access(), root.access()?);
             let access = Access { mode: there.mode | wanted.mode, ..wanted };

@@ -142,6 +142,29 @@ fn a_volume_that_is_a_link_is_refused() {
 }
 
 #[test]
+fn a_link_above_a_volume_is_refused_from_where_it_begins() {
+    let dir = tempfile::tempdir().unwrap();
+    let (base, outside) = (dir.path().join("pods"), outside(dir.path()));
+    let path = Path::new("u/volumes/v");
+    let writer = Writer::below(&base, path, Files::default());
+    let files = payload(&[("ca.pem", "A")]);
+    assert_eq!(writer.write(&files, START).unwrap(), Written::Changed);
+    assert_eq!(visible(&base.join(path)), expected(&files));
+    for above in ["u", "u/volumes"] {
+        let name = if above == "u" { "volumes" } else { "v" };
+        let _ = fs::create_dir_all(outside.join(name));
+        let before = facts(&outside);
+        replace(&base.join(above), &outside);
+        writer.write(&payload(&[("ca.pem", "B")]), START).unwrap_err();
+        assert!(writer.read().unwrap().is_none(), "{above}");
+        writer.remove().unwrap();
+        assert_eq!(facts(&outside), before, "{above}");
+        fs::remove_file(base.join(above)).unwrap();
+        assert_eq!(writer.write(&files, START).unwrap(), Written::Changed, "{above}");
+    }
+}
+
+#[test]
 fn a_directory_under_a_name_that_is_needed_keeps_what_is_in_it() {
     let (_dir, writer) = volume();
     let old = payload(&[("key", "K")]);
