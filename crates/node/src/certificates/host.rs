@@ -11,7 +11,7 @@ use windlass_pki::{AltNames, CertificateRequest, IssuedSubject, KeyKind, write_r
 use super::machine::Refuser;
 use super::obtain::{Ended, Failure};
 use super::state::Begun;
-use crate::request::{self, AskError, Asked, Outcome, Request, answer};
+use crate::request::{self, AskError, Asked, Outcome, Request, Stage, answer};
 use crate::volume::definition::CertificateSource;
 
 /// How long a request is waited for before that is begun anew. Nothing comes of it: people take longer
@@ -94,10 +94,10 @@ impl Host<'_> {
     }
 }
 
-/// Waits until a request has ended.
-pub async fn wait(client: &Client, asked: &Asked) -> Ended {
+/// Waits until a request has ended, and says for what it waits.
+pub async fn wait(client: &Client, asked: &Asked, mut on: impl FnMut(Stage)) -> Ended {
     loop {
-        return match request::wait(client, asked, PATIENCE, |_| {}).await {
+        return match request::wait(client, asked, PATIENCE, &mut on).await {
             Outcome::TimedOut(_) => continue,
             Outcome::Issued(text) => {
                 let chain = String::from_utf8_lossy(&text).into_owned();

@@ -9,11 +9,11 @@ use windlass_pki::{KeyKind, PrivateKey};
 
 use super::host::{self, Host};
 use super::hub::RequestId;
-use super::machine::{Event, Key, Refusal, Refuser};
+use super::machine::{Event, Key, NOT_YET, Refusal, Refuser};
 use super::source::{Asker, Pod, Source};
 use super::state::{Begun, Current, Kept};
 use super::{Certificates, MISSING, Subject};
-use crate::request::AskError;
+use crate::request::{AskError, Stage};
 use crate::sources::served::Presence;
 
 /// What is done for one certificate.
@@ -149,8 +149,10 @@ impl Obtaining {
         let asked = host.ask(&setup.client, &begun).await?;
         drop(turn);
         self.tell(Event::Asked);
-        let ended = host::wait(&setup.client, &asked).await;
         let which = format!("CertificateSigningRequest {:?}", begun.name);
+        let waits = |stage: Stage| format!("{NOT_YET}: {which} waits {}", stage.text());
+        let on = |stage| self.tell(Event::Hindered(waits(stage)));
+        let ended = host::wait(&setup.client, &asked, on).await;
         Ok(self.judge(ended, &begun, &which).await)
     }
 

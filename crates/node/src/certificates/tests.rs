@@ -319,6 +319,9 @@ async fn a_host_asks_with_a_signing_request() {
     let asked = windlass_pki::CertificateRequest::from_pem(&text.0).unwrap();
     assert_eq!(asked.subject().common_name(), "n1");
     assert_eq!(asked.alt_names().dns_names, ["edge.example"]);
+    let got = format!("{:?}", life.certificates.get(&host_id("edge")));
+    let name = made["metadata"]["name"].as_str().unwrap();
+    assert!(got.contains(name) && got.contains("waits to be approved"), "{got}");
     node.server.policy(DAY);
     node.server.decide(Policy::Refuse("Denied"));
     life.until(&host_id("edge"), |got| format!("{got:?}").contains("was denied")).await;
