@@ -14,6 +14,7 @@
 //! - `signers`: those of the user's own, as their file describes them.
 //! - `ca`: a signer's certificate and key, as their files change; `followed` hears of that.
 //! - `publish`: tells the cluster what to verify the API server with.
+//! - `bundles`: what trust-manager does, decided; no loop yet.
 //! - `election`: of several processes one works, and the others' writes are not sent.
 //! - `options`: what the controllers are told; `served`: loops for kinds that not every server has.
 //! - `catalog` knows which kinds the server has; `feed` watches one of them; `uid` and `namespaced` name one object.
@@ -22,6 +23,7 @@
 mod accounts;
 mod aggregation;
 pub mod approve;
+pub mod bundles;
 pub mod ca;
 mod catalog;
 pub mod clean;
