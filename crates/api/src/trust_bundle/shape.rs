@@ -53,8 +53,11 @@ pub(super) struct Field {
 pub(super) struct Rule {
     pub expression: &'static str,
     pub message: &'static str,
-    pub holds: Option<fn(&Map<String, Value>) -> bool>,
+    pub holds: Option<Test>,
 }
+
+/// Whether a rule holds for an object.
+type Test = fn(&Map<String, Value>) -> bool;
 
 const fn field(name: &'static str, shape: &'static Shape, required: bool) -> Field {
     Field { name, shape, required }

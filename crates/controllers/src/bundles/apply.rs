@@ -10,10 +10,18 @@ use windlass_api::trust_bundle::{API_VERSION, BUNDLE_LABEL, BundleMeta, KIND};
 use super::encode::Content;
 use super::target::{Desired, Kind};
 
-/// A target.
-pub fn apply_body(owner: &BundleMeta, desired: &Desired, content: &Content) -> Value {
+/// The version of the API of ConfigMaps and Secrets.
+pub const CORE: &str = "v1";
+
+/// A target. The version is that of its API: servers differ in that of ClusterTrustBundles.
+pub fn apply_body(
+    owner: &BundleMeta,
+    api_version: &str,
+    desired: &Desired,
+    content: &Content,
+) -> Value {
     let mut body = json!({
-        "apiVersion": api_version(desired.kind),
+        "apiVersion": api_version,
         "kind": desired.kind.to_string(),
         "metadata": {
             "name": desired.name,
@@ -46,13 +54,14 @@ pub fn apply_body(owner: &BundleMeta, desired: &Desired, content: &Content) -> V
 }
 
 /// What takes back the content of a ConfigMap or Secret. It stays known as a target, so that nothing
-/// is forgotten if that is all that gets done.
-pub fn release_body(owner: &BundleMeta, kind: Kind) -> Value {
+/// is forgotten if that is all that gets done. Somebody may have copied a target, owner and all, so
+/// that it is not called as the Bundle is.
+pub fn release_body(owner: &BundleMeta, kind: Kind, name: &str) -> Value {
     json!({
-        "apiVersion": api_version(kind),
+        "apiVersion": CORE,
         "kind": kind.to_string(),
         "metadata": {
-            "name": owner.name,
+            "name": name,
             "labels": {BUNDLE_LABEL: owner.name},
             "ownerReferences": [reference(owner)],
         },
@@ -61,12 +70,8 @@ pub fn release_body(owner: &BundleMeta, kind: Kind) -> Value {
 
 /// What lets go of a ConfigMap or Secret that holds things of others: neither is it a target any
 /// more, nor will it go with the Bundle.
-pub fn let_go_body(owner: &BundleMeta, kind: Kind) -> Value {
-    json!({
-        "apiVersion": api_version(kind),
-        "kind": kind.to_string(),
-        "metadata": {"name": owner.name},
-    })
+pub fn let_go_body(kind: Kind, name: &str) -> Value {
+    json!({"apiVersion": CORE, "kind": kind.to_string(), "metadata": {"name": name}})
 }
 
 /// Whether there is nothing in a ConfigMap or Secret.
@@ -74,14 +79,6 @@ pub fn is_hollow(object: &Value) -> bool {
     let holds =
         |field| object.get(field).and_then(Value::as_object).is_some_and(|map| !map.is_empty());
     !holds("data") && !holds("binaryData")
-}
-
-/// The version of the API that a kind is in; that of ClusterTrustBundles is the newest.
-fn api_version(kind: Kind) -> &'static str {
-    match kind {
-        Kind::ConfigMap | Kind::Secret => "v1",
-        Kind::ClusterTrustBundle => "certificates.k8s.io/v1",
-    }
 }
 
 fn reference(owner: &BundleMeta) -> Value {
@@ -124,7 +121,7 @@ mod tests {
         let content = encode(&pool, formats).unwrap();
         let bodies = desire(&bundle, &pool);
         let bodies: Vec<Value> =
-            bodies.iter().map(|each| apply_body(&bundle.metadata, each, &content)).collect();
+            bodies.iter().map(|each| apply_body(&bundle.metadata, CORE, each, &content)).collect();
         let [config_map, secret, trust_bundle] = bodies.as_slice() else { panic!("{bodies:?}") };
         let owner = json!({
             "apiVersion": "trust.cert-manager.io/v1alpha1", "kind": "Bundle", "name": "bundle",
@@ -158,13 +155,14 @@ mod tests {
     #[test]
     fn what_was_written_is_taken_back() {
         let bundle = samples::bundle(json!([{"inLine": "x"}]), Value::Null);
-        let body = release_body(&bundle.metadata, Kind::Secret);
+        let body = release_body(&bundle.metadata, Kind::Secret, "copy");
         assert!(is_hollow(&body));
+        assert_eq!(body["metadata"]["name"], "copy");
         assert_eq!(body["metadata"]["labels"]["trust.cert-manager.io/bundle"], "bundle");
-        let body = let_go_body(&bundle.metadata, Kind::Secret);
+        let body = let_go_body(Kind::Secret, "copy");
         assert_eq!(
             body,
-            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "bundle"}})
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "copy"}})
         );
         assert!(!is_hollow(&json!({"binaryData": {"a": ""}})));
         assert!(!is_hollow(&json!({"data": {"a": ""}})));

@@ -153,6 +153,10 @@ pub fn desire(bundle: &Bundle, pool: &Pool) -> Vec<Desired> {
 /// What is to be done about one target of a Bundle. What was found is none if there is no object, or
 /// none with the label of Bundles.
 pub fn decide(owner: &BundleMeta, wish: Wish<'_>, kind: Kind, found: Option<&Found>) -> Action {
+    // Its targets go with it; one that came back would hold up a Bundle that waits for them.
+    if owner.deletion_timestamp.is_some() {
+        return Action::Leave;
+    }
     match (wish, found) {
         (Wish::Wanted(Desired { problem: Some(problem), .. }), _) => {
             Action::Blocked((*problem).to_owned())

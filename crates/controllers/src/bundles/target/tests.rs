@@ -226,4 +226,9 @@ fn what_is_no_longer_wanted_is_taken_back() {
         assert_eq!(decided(Wish::Wanted(desired), Some(&found)), Action::Leave);
     }
     assert!(desire(&bundle(Value::Null), &pool(P256)).is_empty());
+    let mut going = bundle(template(Kind::ConfigMap));
+    going.metadata.deletion_timestamp = Some("2026-01-01T00:00:00Z".to_owned());
+    let desired = &desire(&going, &pool(P256))[0];
+    let decided = decide(&going.metadata, Wish::Wanted(desired), Kind::ConfigMap, None);
+    assert_eq!(decided, Action::Leave);
 }
