@@ -1,7 +1,7 @@
 //! The agent: joins everything and runs it until it is told to end.
 
 mod reporter;
-mod volumes;
+pub mod volumes;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -21,6 +21,7 @@ use crate::clock::{self, Clock};
 use crate::events;
 use crate::files::Files;
 use crate::gates::Gates;
+use crate::keeper;
 use crate::manager::{Manager, Pace, Random, Report, Setup};
 use crate::metrics::{self, Ages};
 use crate::projections::Projections;
@@ -36,6 +37,8 @@ use volumes::Volumes;
 
 /// How long a node may take to get a certificate when it starts, before somebody should know.
 pub const PATIENCE: Duration = Duration::from_secs(5 * 60);
+/// How often the wall clock is looked at.
+const LOOK: Duration = Duration::from_secs(60);
 /// After how long without a heartbeat a node is not ready: as long as others believe in one.
 const STALE: time::Duration = time::Duration::seconds(40);
 
@@ -63,6 +66,10 @@ pub struct Options {
     pub projections: Option<(PathBuf, Projections)>,
     /// What is turned off.
     pub gates: Gates,
+    /// Whether volumes of pods are to be in memory, where the process may mount.
+    pub tmpfs: bool,
+    /// How often the wall clock is looked at, which may jump.
+    pub look: Duration,
     /// How long to wait for the first certificate.
     pub patience: Duration,
     /// How fast things are tried again.
@@ -90,6 +97,8 @@ impl Options {
             metrics: None,
             projections: None,
             gates: Gates::default(),
+            tmpfs: true,
+            look: LOOK,
             patience: PATIENCE,
             pace: Pace::default(),
             clock: clock::system(),
@@ -132,12 +141,16 @@ pub async fn run(mut options: Options, shutdown: watch::Receiver<bool>) -> Resul
     }
     options.files.make_directory(&options.root_dir)?;
     let _lock = Lock::take(&options.cert_dir, &options.files)?;
+    let root_dir = options.root_dir.clone();
     let mut agent = Agent::new(options);
     let mut down = shutdown.clone();
-    tokio::select! {
+    let outcome = tokio::select! {
         outcome = agent.work(&shutdown) => outcome,
         _ = down.wait_for(|down| *down) => Ok(()),
-    }
+    };
+    agent.tasks.shutdown().await;
+    keeper::release(&root_dir);
+    outcome
 }
 
 struct Agent {
@@ -332,6 +345,8 @@ impl Agent {
                 .map(|manager| manager.reports())
                 .collect(),
             registration: self.registration.subscribe(),
+            volumes: self.volumes.reports.subscribe(),
+            wrong: self.volumes.wrong.subscribe(),
         }
     }
 }

@@ -1,6 +1,26 @@
 //! Keeps all volumes of this node as they should be: those of its pods, and those of the machine.
+//!
+//! - [`report`]: what is known of each volume, for others.
+//! - `work`: the loop. It hears what has changed, works out which volumes may be concerned, and has
+//!   their files made: several volumes at once, but never twice the same.
+//! - `pods`, `hosts`: which volumes there are. `leaving`: pods that have none any more.
+//! - `volume`: one volume. `needs`: what it depends on. `world`: what is known of that.
+//! - `tell`: tells pods how their volumes are.
+//! - `place`, `tmpfs`: where the volumes of pods are.
 
+mod hosts;
+mod leaving;
+mod needs;
+mod place;
+mod pods;
 pub mod report;
+mod tell;
+#[cfg(test)]
+mod tests;
+mod tmpfs;
+mod volume;
+mod work;
+mod world;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,6 +32,7 @@ use crate::certificates::Certificates;
 use crate::clock::Clock;
 use crate::files::Files;
 use crate::gates::Gates;
+use crate::manager::Random;
 use crate::metrics::volumes::VolumeMetrics;
 use crate::projections::{Notifier, Projections};
 use crate::register::Registration;
@@ -22,6 +43,10 @@ use crate::sources::pods::Pods;
 use crate::sources::tokens::Tokens;
 
 use report::Reports;
+use tell::Teller;
+use work::Work;
+
+pub use place::release;
 
 /// What it works with.
 pub struct Keeper {
@@ -35,8 +60,12 @@ pub struct Keeper {
     pub files: Files,
     /// What time it is.
     pub clock: Clock,
+    /// So that not everything is done at once.
+    pub random: Random,
     /// What is turned off.
     pub gates: Gates,
+    /// Whether volumes of pods are to be in memory, where this process may mount.
+    pub tmpfs: bool,
     /// The node's pods.
     pub pods: watch::Receiver<Pods>,
     /// The bundles.
@@ -64,6 +93,10 @@ pub struct Keeper {
 impl Keeper {
     /// Keeps them so. Does not end.
     pub async fn run(self) {
-        std::future::pending::<()>().await;
+        let (tell, news) = mpsc::unbounded_channel();
+        let (client, node) = (self.client.clone(), self.node.clone());
+        let teller = Teller::new(client, node, self.clock.clone(), self.random.clone());
+        // Whoever ends one of them ends both.
+        tokio::join!(teller.run(news), Work::new(self, tell).run());
     }
 }

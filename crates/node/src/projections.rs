@@ -1,16 +1,37 @@
 //! Volumes of the machine itself, defined by a file of the same shape as a pod's.
+//!
+//! - [`file`]: what such a file says. Whatever is wrong with it is told with the path of the field,
+//!   all of it at once.
+//! - [`follow`]: reads it again when it changes.
+//! - [`stores`]: files of other formats than PEM, made from those of the volume.
+//! - [`secret`]: the passwords of these.
+//! - [`notification`]: how an application is told that its files are new; [`notifier`] does it.
+
+mod file;
+mod follow;
+pub mod notification;
+mod notifier;
+pub mod secret;
+pub mod stores;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use windlass_pki::AltNames;
 
-use crate::clock::Clock;
-use crate::files::Files;
-use crate::volume::content::Digest;
+use crate::certificates::Subject;
+use crate::files::{DiskError, Files};
 use crate::volume::definition::Definition;
 use crate::volume::payload::Payload;
 use crate::volume::plan::{Blocked, Readers};
+
+pub use follow::follow;
+pub use notification::Notification;
+pub use notifier::{Notifier, Untold};
+pub use stores::Store;
+
+/// Nobody writes so much by hand.
+const MAX_FILE: usize = 1 << 20;
 
 /// A volume of the machine.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +46,14 @@ pub struct Projection {
     pub definition: Definition,
     /// Whose its files are.
     pub readers: Readers,
+    /// `CN` of its certificates; none is the node's name.
+    pub common_name: Option<String>,
+    /// What its certificates speak for.
+    pub names: AltNames,
+    /// Files of other formats, made from those that it holds.
+    pub stores: Vec<Store>,
+    /// Who is told when its files are new.
+    pub notify: Vec<Notification>,
 }
 
 /// What is wrong with a file of projections.
@@ -32,48 +61,60 @@ pub struct Projection {
 pub enum ProjectionsError {
     /// It cannot be read.
     #[error(transparent)]
-    Disk(#[from] crate::files::DiskError),
+    Disk(#[from] DiskError),
+    /// It is not there.
+    #[error("{}: there is no such file", .0.display())]
+    Missing(PathBuf),
+    /// It says what cannot be done.
+    #[error("{}{}", .path.display(), listed(.problems))]
+    Wrong {
+        /// Which file.
+        path: PathBuf,
+        /// Everything that is wrong with it.
+        problems: Vec<String>,
+    },
 }
 
 /// All of them.
 pub type Projections = Arc<Vec<Arc<Projection>>>;
 
-/// Reads a file of projections.
+/// Reads a file of projections, and the files of passwords that it names. A password that is not
+/// there is no error here: only the volume that needs it has to wait.
 pub fn read(path: &Path, files: &Files) -> Result<Projections, ProjectionsError> {
-    let _ = (path, files);
-    Ok(Projections::default())
-}
-
-/// Reads it again whenever it changes. One that is wrong changes nothing. Does not end.
-pub async fn follow(path: PathBuf, files: Files, out: watch::Sender<Projections>) {
-    let _ = (path, files, out);
-    std::future::pending::<()>().await;
+    let Some(bytes) = files.read(path, MAX_FILE + 1)? else {
+        return Err(ProjectionsError::Missing(path.to_owned()));
+    };
+    let parsed = if bytes.len() > MAX_FILE {
+        Err(vec![format!("it is longer than {MAX_FILE} bytes")])
+    } else {
+        file::parse(&bytes, files)
+    };
+    match parsed {
+        Ok(projections) => Ok(Arc::new(projections.into_iter().map(Arc::new).collect())),
+        Err(problems) => Err(ProjectionsError::Wrong { path: path.to_owned(), problems }),
+    }
 }
 
 impl Projection {
-    /// The files of the volume, with those of other formats that are made from them.
+    /// The files of the volume, with those of other formats that are made from them. Nobody but the
+    /// owner and the group gets to read a key that was made here.
     pub fn finish(&self, payload: Payload) -> Result<Payload, Blocked> {
-        Ok(payload)
+        stores::finish(self, payload)
+    }
+
+    /// For whom its certificates are.
+    pub fn certificate_subject(&self) -> Subject {
+        Subject::Host { common_name: self.common_name.clone(), names: self.names.clone() }
     }
 }
 
-/// Tells applications that their files are new.
-pub struct Notifier {
-    directory: PathBuf,
-    files: Files,
-    clock: Clock,
-}
-
-impl Notifier {
-    /// Remembers in this directory what was told, so that a process that ends before it has told
-    /// everybody does so when it begins again.
-    pub fn new(directory: PathBuf, files: Files, clock: Clock) -> Arc<Self> {
-        Arc::new(Self { directory, files, clock })
-    }
-
-    /// The files of a projection are on the disk, and have this digest. Whoever is to know and does
-    /// not know of it yet is told, in the background.
-    pub fn written(self: &Arc<Self>, projection: &Arc<Projection>, digest: Digest) {
-        let _ = (&self.directory, &self.files, &self.clock, projection, digest);
+/// One problem on the line of the file's name, several on a line each.
+fn listed(problems: &[String]) -> String {
+    match problems {
+        [one] => format!(": {one}"),
+        several => several.iter().map(|problem| format!("\n  {problem}")).collect(),
     }
 }
+
+#[cfg(test)]
+mod tests;

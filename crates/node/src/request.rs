@@ -153,7 +153,7 @@ fn compatible(
 }
 
 /// What the server answers, if it does in time.
-async fn answer<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, AskError> {
+pub(crate) async fn answer<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, AskError> {
     match tokio::time::timeout(PATIENCE, call).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(AskError::Silence),

@@ -16,7 +16,10 @@ pub mod pods;
 pub mod served;
 pub mod tokens;
 
+use std::future::Future;
+
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
 use crate::volume::id::VolumeId;
 
@@ -31,3 +34,18 @@ pub enum Wake {
 
 /// Wakes whoever makes volumes.
 pub type Wakes = mpsc::UnboundedSender<Wake>;
+
+/// Something that goes on for as long as this is kept.
+struct Task(AbortHandle);
+
+impl Task {
+    fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(tokio::spawn(work).abort_handle())
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

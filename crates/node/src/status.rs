@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::files::{DiskError, Files};
+use crate::keeper::report::Reports;
 use crate::manager::{Doing, HeldReport, Report};
 use crate::register::Registration;
 use crate::template::Purpose;
@@ -16,6 +17,8 @@ use crate::template::Purpose;
 pub const FILE: &str = "windlass-node-status.json";
 /// Nothing in it is secret.
 const READABLE: u32 = 0o644;
+/// How many volumes with problems are named.
+const MOST_PROBLEMS: usize = 20;
 /// Larger ones are not ours.
 const LARGEST: usize = 1 << 20;
 
@@ -36,6 +39,37 @@ pub struct Status {
     pub certificates: Vec<Certificate>,
     /// What the server has of it.
     pub server: Server,
+    /// Its volumes.
+    #[serde(default)]
+    pub volumes: Volumes,
+}
+
+/// The volumes of a node.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Volumes {
+    /// What is wrong with the file of the machine's own; those of the last good one are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file_problem: Option<String>,
+    /// How many have files.
+    pub ready: usize,
+    /// How many do not have those that they should have.
+    pub blocked: usize,
+    /// Some of those, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<VolumeProblem>,
+}
+
+/// What is the matter with a volume.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeProblem {
+    /// Which.
+    pub volume: String,
+    /// Whether it has older files.
+    pub ready: bool,
+    /// What stands in the way.
+    pub message: String,
 }
 
 /// A certificate, or the want of one.
@@ -238,6 +272,20 @@ impl Server {
     }
 }
 
+impl Volumes {
+    /// What is told of volumes.
+    pub fn of(reports: &Reports, wrong: Option<&str>) -> Self {
+        let blocked = reports.iter().filter_map(|(id, report)| {
+            let (ready, message) = (report.ready, report.blocked.clone()?);
+            Some(VolumeProblem { volume: id.to_string(), ready, message })
+        });
+        let problems = blocked.clone().take(MOST_PROBLEMS).collect();
+        let ready = reports.values().filter(|report| report.ready).count();
+        let file_problem = wrong.map(str::to_owned);
+        Self { file_problem, ready, blocked: blocked.count(), problems }
+    }
+}
+
 /// A moment, to the second.
 fn moment(time: OffsetDateTime) -> String {
     let whole = time.replace_nanosecond(0).unwrap_or(time);
@@ -246,9 +294,13 @@ fn moment(time: OffsetDateTime) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::keeper::report::VolumeReport;
     use crate::request::Stage;
     use crate::testing::{START, report};
+    use crate::volume::id::{Owner, VolumeId};
 
     fn status() -> Status {
         let mut waiting = report(Purpose::Client, Some(START));
@@ -264,6 +316,7 @@ mod tests {
                 Certificate::of(&report(Purpose::Serving, None)),
             ],
             server: Server::of(&Registration { uid: Some("u".into()), ..Registration::default() }),
+            volumes: Volumes { ready: 3, ..Volumes::default() },
         }
     }
 
@@ -276,6 +329,24 @@ mod tests {
         assert_eq!(Status::read(place.path()), Ok(Some(status)));
         std::fs::write(place.path().join(FILE), "{").unwrap();
         assert!(Status::read(place.path()).is_err_and(|error| error.contains(FILE)));
+    }
+
+    #[test]
+    fn volumes_are_counted_and_some_problems_told() {
+        let volume = |number: usize| VolumeId { owner: Owner::Host, name: number.to_string() };
+        let report = |number: usize| VolumeReport {
+            directory: "v".into(),
+            sources: Vec::new(),
+            ready: number.is_multiple_of(2),
+            blocked: (number < 50).then(|| format!("no {number}")),
+            changed: None,
+            anchors: Vec::new(),
+        };
+        let reports = (0..60).map(|number| (volume(number), Arc::new(report(number)))).collect();
+        let volumes = Volumes::of(&Arc::new(reports), None);
+        assert_eq!((volumes.ready, volumes.blocked, volumes.problems.len()), (30, 50, 20));
+        let first = &volumes.problems[0];
+        assert_eq!((&*first.volume, &*first.message, first.ready), ("host/0", "no 0", true));
     }
 
     #[test]

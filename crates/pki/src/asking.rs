@@ -29,6 +29,15 @@ pub fn write_request(
         let reason = "neither a subject nor an alternative name is given";
         return Err(Error::InvalidName { what: "request", reason });
     }
+    Ok(pem::encode(LABEL, &write(key, subject, names)?).to_string())
+}
+
+/// Writes a request that names nobody, as DER: all that it says is that whoever asks has the key.
+pub fn write_stub_request(key: &PrivateKey) -> Result<Vec<u8>, Error> {
+    write(key, &IssuedSubject::new("", &[]), &AltNames::default())
+}
+
+fn write(key: &PrivateKey, subject: &IssuedSubject, names: &AltNames) -> Result<Vec<u8>, Error> {
     let names = alt_names::canonical(names)?;
     let body = [
         // Version 1 is written as 0.
@@ -39,7 +48,7 @@ pub fn write_request(
     ];
     let der = seal(&tlv(SEQUENCE, &body.concat()), key)?;
     check(&der, &names)?;
-    Ok(pem::encode(LABEL, &der).to_string())
+    Ok(der)
 }
 
 /// What is asked for beyond subject and key.
@@ -103,6 +112,20 @@ mod tests {
         let text = write_request(&key, &IssuedSubject::new("a", &[]), &AltNames::default());
         let read = CertificateRequest::from_pem(text.unwrap().as_bytes()).unwrap();
         assert!(read.extensions().is_empty() && read.alt_names().is_empty());
+    }
+
+    #[test]
+    fn a_stub_names_nobody_and_proves_the_key() {
+        for kind in
+            [KeyKind::P256, KeyKind::P384, KeyKind::P521, KeyKind::Rsa3072, KeyKind::Ed25519]
+        {
+            let key = PrivateKey::generate_of(kind).unwrap();
+            let read = CertificateRequest::from_der(&write_stub_request(&key).unwrap()).unwrap();
+            assert_eq!(read.verify_signature(), Ok(()), "{kind:?}");
+            assert_eq!(read.subject().common_name(), "");
+            assert!(read.alt_names().is_empty() && read.extensions().is_empty());
+            assert_eq!(read.public_key().as_der(), key.public_key().as_der());
+        }
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! Windlass makes ECDSA P-256 keys unless told otherwise: they take microseconds to make, and every
 //! client knows them. It reads what other tools make: RSA, the NIST curves and Ed25519, in PKCS#8, SEC 1 or PKCS#1.
 
+mod possession;
+
 use std::fmt;
 
 use aws_lc_rs::digest::{SHA256, digest};

@@ -44,7 +44,7 @@ mod usages;
 mod validity;
 
 pub use alt_name::AltName;
-pub use asking::write_request;
+pub use asking::{write_request, write_stub_request};
 pub use authority::{Authority, Leaf, issue};
 pub use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 pub use certificate::Certificate;

@@ -11,6 +11,7 @@ pub mod kind;
 pub mod leases;
 pub mod namespaces;
 pub mod nodes;
+pub mod nodetrusts;
 pub mod parts;
 pub mod persistentvolumeclaims;
 pub mod persistentvolumes;
@@ -48,6 +49,7 @@ pub static KINDS: &[&Kind] = &[
     &clustertrustbundles::KIND,
     &podcertificaterequests::KIND,
     &resourceslices::KIND,
+    &nodetrusts::KIND,
     &rbac::CLUSTER_ROLE_BINDING,
     &rbac::CLUSTER_ROLE,
     &rbac::ROLE_BINDING,

@@ -9,6 +9,7 @@ mod node;
 mod requests;
 mod signers;
 mod tokens;
+mod trust;
 mod values;
 
 use std::net::SocketAddr;
@@ -25,6 +26,7 @@ pub use requests::{
 };
 pub use signers::{SignerCheckArgs, SignerCommand, SignerListArgs, SignerShowArgs, SignersOfArgs};
 pub use tokens::{TokenCommand, TokenCreateArgs, TokenDeleteArgs, TokenListArgs, Ttl};
+pub use trust::{TrustCommand, TrustStatusArgs};
 pub use values::{Expiry, FeatureGate, Plugin};
 
 /// The certificate and trust plane of Kubernetes in one program.
@@ -80,6 +82,13 @@ pub enum Command {
     /// List, check or show signers: who signs what, with which CA, and what waits for them.
     #[command(subcommand)]
     Signer(SignerCommand),
+    /// Ask which nodes have a trust bundle in their volumes, and which do not.
+    #[command(subcommand)]
+    Trust(TrustCommand),
+    /// Print the custom resources of Windlass, for servers that are not Windlass.
+    ///
+    /// They are YAML: pipe them into kubectl apply -f -.
+    Crds,
     /// Make, list or delete bootstrap tokens, with which machines join as nodes.
     #[command(subcommand)]
     Token(TokenCommand),

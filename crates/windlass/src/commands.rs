@@ -3,6 +3,7 @@
 mod can_i;
 mod connect;
 mod controllers;
+mod crds;
 mod csr;
 mod data_dir;
 mod issue;
@@ -12,6 +13,7 @@ mod server;
 mod signer;
 mod store;
 pub mod token;
+mod trust;
 mod up;
 mod user;
 mod version;
@@ -32,6 +34,8 @@ pub fn run(command: Command) -> Result<()> {
         Command::Issue(arguments) => issue::run(*arguments),
         Command::Csr(command) => csr::run(command),
         Command::Signer(command) => signer::run(command),
+        Command::Trust(command) => trust::run(command),
+        Command::Crds => crds::run(),
         Command::Token(command) => token::run(command),
         Command::CanI(arguments) => can_i::run(arguments),
         Command::Version => version::run(),

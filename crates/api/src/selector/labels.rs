@@ -7,7 +7,7 @@ mod parse;
 
 use std::fmt;
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use crate::field::{Errors, Path};
 use crate::meta::validate_labels;
@@ -83,6 +83,43 @@ impl Selector {
             requirements.push(Requirement::new(key, operator, strings(expression, "values"))?);
         }
         Ok(Self::sorted(requirements))
+    }
+
+    /// The `LabelSelector` object that selects the same, always written in the same way; `null` selects
+    /// nothing. Comparisons of numbers cannot be said in an object and select nothing either.
+    pub fn to_object(&self) -> Value {
+        if self.nothing {
+            return Value::Null;
+        }
+        let (mut labels, mut expressions) = (Map::new(), Vec::new());
+        for Requirement { key, test } in &self.requirements {
+            let (operator, values) = match test {
+                Test::Equals(value) | Test::DoubleEquals(value) if !labels.contains_key(key) => {
+                    labels.insert(key.clone(), json!(value));
+                    continue;
+                }
+                Test::Equals(value) | Test::DoubleEquals(value) => ("In", vec![value]),
+                Test::NotEquals(value) => ("NotIn", vec![value]),
+                Test::In(values) => ("In", values.iter().collect()),
+                Test::NotIn(values) => ("NotIn", values.iter().collect()),
+                Test::Exists => ("Exists", Vec::new()),
+                Test::DoesNotExist => ("DoesNotExist", Vec::new()),
+                Test::GreaterThan(_) | Test::LessThan(_) => return Value::Null,
+            };
+            let mut expression = json!({ "key": key, "operator": operator });
+            if !values.is_empty() {
+                expression["values"] = json!(values);
+            }
+            expressions.push(expression);
+        }
+        let mut object = Map::new();
+        if !labels.is_empty() {
+            object.insert("matchLabels".into(), labels.into());
+        }
+        if !expressions.is_empty() {
+            object.insert("matchExpressions".into(), expressions.into());
+        }
+        object.into()
     }
 
     fn sorted(mut requirements: Vec<Requirement>) -> Self {

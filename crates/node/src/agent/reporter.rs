@@ -6,9 +6,10 @@ use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::files::Files;
+use crate::keeper::report::Reports;
 use crate::manager::Report;
 use crate::register::Registration;
-use crate::status::{Certificate, Server, Status};
+use crate::status::{Certificate, Server, Status, Volumes};
 
 /// What there is to say, and where.
 pub struct Reporter {
@@ -26,6 +27,10 @@ pub struct Reporter {
     pub reports: Vec<watch::Receiver<Report>>,
     /// What the server has of it.
     pub registration: watch::Receiver<Registration>,
+    /// What there is of volumes.
+    pub volumes: watch::Receiver<Reports>,
+    /// What is wrong with the file of the machine's own volumes.
+    pub wrong: watch::Receiver<Option<String>>,
 }
 
 impl Reporter {
@@ -35,7 +40,8 @@ impl Reporter {
         loop {
             let status = self.status();
             // Heartbeats alone are nothing new.
-            let said = (status.certificates.clone(), status.server.clone());
+            let Status { certificates, server, volumes, .. } = &status;
+            let said = (certificates.clone(), server.clone(), volumes.clone());
             if before.as_ref() != Some(&said) {
                 let (directory, files) = (self.root_dir.clone(), self.files.clone());
                 let write = move || status.write(&directory, &files);
@@ -59,6 +65,10 @@ impl Reporter {
             certificate_directory: self.cert_dir.clone(),
             certificates,
             server: Server::of(&self.registration.borrow_and_update()),
+            volumes: Volumes::of(
+                &self.volumes.borrow_and_update(),
+                self.wrong.borrow_and_update().as_deref(),
+            ),
         }
     }
 
@@ -67,6 +77,8 @@ impl Reporter {
         let reports = futures::future::select_all(reports);
         tokio::select! {
             _ = reports => {}
+            Ok(()) = self.volumes.changed() => {}
+            Ok(()) = self.wrong.changed() => {}
             changed = self.registration.changed() => {
                 if changed.is_err() {
                     std::future::pending::<()>().await;

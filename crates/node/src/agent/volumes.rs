@@ -29,6 +29,8 @@ pub struct Volumes {
     pub reports: watch::Sender<Reports>,
     /// What is counted.
     pub metrics: Arc<VolumeMetrics>,
+    /// What is wrong with the file of the machine's own.
+    pub wrong: watch::Sender<Option<String>>,
     /// The bundles.
     bundles: watch::Sender<Arc<View>>,
     /// As soon as there are any to keep.
@@ -39,6 +41,7 @@ pub struct Volumes {
 #[derive(Clone)]
 struct Kept {
     certificates: Arc<Certificates>,
+    notifier: Arc<Notifier>,
 }
 
 impl Volumes {
@@ -47,6 +50,7 @@ impl Volumes {
         Arc::new(Self {
             reports: watch::Sender::default(),
             metrics: Arc::default(),
+            wrong: watch::Sender::new(None),
             bundles: watch::Sender::new(bundles::unknown(options.gates)),
             kept: watch::Sender::new(None),
         })
@@ -71,16 +75,21 @@ impl Volumes {
             random: options.random.clone(),
             gates: options.gates,
             wakes: wake.clone(),
+            look: options.look,
         });
-        self.kept.send_replace(Some(Kept { certificates: certificates.clone() }));
         let directory = options.root_dir.join(PROJECTIONS);
+        let notifier = Notifier::new(directory, files.clone(), clock.clone());
+        let kept = Kept { certificates: certificates.clone(), notifier: notifier.clone() };
+        self.kept.send_replace(Some(kept));
         let keeper = Keeper {
             client: client.clone(),
             node: node.clone(),
             root_dir: options.root_dir.clone(),
             files: files.clone(),
             clock: clock.clone(),
+            random: options.random.clone(),
             gates: options.gates,
+            tmpfs: options.tmpfs,
             pods: pods.subscribe(),
             bundles: self.bundles.subscribe(),
             projections: self.projections(options, tasks),
@@ -88,7 +97,7 @@ impl Volumes {
             objects: Objects::new(client.clone(), wake.clone()),
             tokens: Tokens::new(client.clone(), clock.clone(), options.random.clone(), wake),
             certificates: certificates.clone(),
-            notifier: Notifier::new(directory, files.clone(), clock.clone()),
+            notifier,
             wakes,
             metrics: self.metrics.clone(),
             reports: self.reports.clone(),
@@ -110,10 +119,14 @@ impl Volumes {
             Served::Synced(bundles) => Some(bundles.size()),
             Served::Off | Served::Missing | Served::Unsynced => None,
         };
-        let states = self.kept.borrow().as_ref().map(|kept| kept.certificates.states());
+        let kept = self.kept.borrow().clone();
+        let states = kept.as_ref().map(|kept| kept.certificates.states());
         let reports = self.reports.borrow().clone();
         let volumes = reports.values().map(|report| &**report);
         self.metrics.write(out, volumes, bundles, &states.unwrap_or_default());
+        if let Some(kept) = kept {
+            kept.notifier.write_metrics(out);
+        }
     }
 
     fn projections(
@@ -126,7 +139,8 @@ impl Volumes {
         };
         let out = watch::Sender::new(projections.clone());
         let projections = out.subscribe();
-        tasks.spawn(projections::follow(path.clone(), options.files.clone(), out));
+        let wrong = self.wrong.clone();
+        tasks.spawn(projections::follow(path.clone(), options.files.clone(), out, wrong));
         projections
     }
 }

@@ -41,10 +41,10 @@ pub struct Bundle {
     pub unreadable: usize,
 }
 
-/// All bundles, for looking them up.
+/// All bundles, for looking them up. A clone of it shares them.
 #[derive(Clone, Debug, Default)]
 pub struct Bundles {
-    by_name: BTreeMap<String, Bundle>,
+    by_name: BTreeMap<String, Arc<Bundle>>,
     by_signer: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -146,7 +146,8 @@ impl Bundle {
 
 impl Bundles {
     /// Adds a bundle, in the place of the one with its name.
-    pub fn set(&mut self, bundle: Bundle) {
+    pub fn set(&mut self, bundle: impl Into<Arc<Bundle>>) {
+        let bundle = bundle.into();
         self.remove(&bundle.name);
         let names = self.by_signer.entry(bundle.signer.clone()).or_default();
         names.insert(bundle.name.clone());
@@ -162,6 +163,11 @@ impl Bundles {
                 self.by_signer.remove(&bundle.signer);
             }
         }
+    }
+
+    /// The bundle with this name.
+    pub fn get(&self, name: &str) -> Option<&Bundle> {
+        self.by_name.get(name).map(|bundle| &**bundle)
     }
 
     /// How many there are.
@@ -182,10 +188,10 @@ impl Bundles {
     /// Those that are wanted, by name.
     pub fn select<'a>(&'a self, select: &Select) -> Vec<&'a Bundle> {
         match select {
-            Select::Name(name) => self.by_name.get(name).into_iter().collect(),
+            Select::Name(name) => self.get(name).into_iter().collect(),
             Select::Signer(signer, labels) => {
                 let names = self.by_signer.get(signer).into_iter().flatten();
-                let bundles = names.filter_map(|name| self.by_name.get(name));
+                let bundles = names.filter_map(|name| self.get(name));
                 let matches = |bundle: &&Bundle| {
                     labels.matches(|key| bundle.labels.get(key).map(String::as_str))
                 };

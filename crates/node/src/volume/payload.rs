@@ -5,8 +5,10 @@ use std::collections::btree_map::Entry;
 use std::fmt;
 use std::ops::Bound;
 
+use aws_lc_rs::digest::{Context, SHA256};
 use zeroize::Zeroizing;
 
+use super::content::Digest;
 use super::path::VolumePath;
 use crate::files::Access;
 
@@ -94,6 +96,26 @@ impl Payload {
         Access { mode, owner: None, group: self.group }
     }
 
+    /// What tells these files from others: their paths, owners, modes and what is in them.
+    pub fn digest(&self) -> Digest {
+        let mut context = Context::new(&SHA256);
+        let number = |number: Option<u32>| u64::from(number.unwrap_or(u32::MAX)).to_be_bytes();
+        context.update(&number(self.group));
+        for (path, file) in &self.files {
+            let length =
+                |bytes: &[u8]| u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes();
+            context.update(&length(path.as_str().as_bytes()));
+            context.update(path.as_str().as_bytes());
+            context.update(&number(Some(file.mode)));
+            context.update(&number(file.owner));
+            context.update(&length(&file.bytes));
+            context.update(&file.bytes);
+        }
+        let mut all = Digest::default();
+        all.iter_mut().zip(context.finish().as_ref()).for_each(|(to, from)| *to = *from);
+        all
+    }
+
     /// Whether a file is in a directory that has this path.
     pub fn has_below(&self, path: &VolumePath) -> bool {
         let inside = |other: &VolumePath| {
@@ -162,6 +184,28 @@ mod tests {
         let mut payload = Payload::default();
         payload.add(path("key"), File::new("secret", 0o600)).unwrap();
         assert_eq!(format!("{payload:?}"), "{\"key\": 6 bytes, mode 0600}");
+    }
+
+    #[test]
+    fn a_digest_tells_files_apart() {
+        let payload = |group, name: &str, bytes: &str, mode, owner| {
+            let mut payload = Payload::new(group);
+            payload.add(path(name), File { owner, ..File::new(bytes, mode) }).unwrap();
+            payload
+        };
+        let all = [
+            Payload::new(None),
+            Payload::new(Some(1)),
+            payload(None, "a", "b", 0o644, None),
+            payload(Some(1), "a", "b", 0o644, None),
+            payload(None, "ab", "", 0o644, None),
+            payload(None, "a", "c", 0o644, None),
+            payload(None, "a", "b", 0o600, None),
+            payload(None, "a", "b", 0o644, Some(0)),
+        ];
+        let digests = all.iter().map(Payload::digest).collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(digests.len(), all.len());
+        assert_eq!(all[2].digest(), all[2].clone().digest());
     }
 
     #[test]

@@ -38,3 +38,5 @@ mod signer_command;
 mod signing;
 mod token_command;
 mod traffic;
+mod trust_command;
+mod trust_page;

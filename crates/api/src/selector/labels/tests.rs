@@ -179,3 +179,42 @@ fn broken_objects_are_told_where() {
     validate_label_selector(&Path::new("s"), &Value::Null, &mut errors);
     assert_eq!(errors.len(), want.len());
 }
+
+#[test]
+fn a_selector_can_be_written_as_an_object() {
+    for (object, same) in [
+        (json!(null), None),
+        (json!({}), None),
+        (json!({"matchLabels": {"a": "b", "c": ""}}), None),
+        (
+            json!({"matchLabels": {"k": "v"}, "matchExpressions": [
+                {"key": "a", "operator": "In", "values": ["x", "y"]},
+                {"key": "b", "operator": "NotIn", "values": ["x"]},
+                {"key": "c", "operator": "Exists"},
+                {"key": "d", "operator": "DoesNotExist"}]}),
+            None,
+        ),
+        (
+            json!({"matchExpressions": [{"key": "b", "operator": "Exists", "values": []},
+                                        {"key": "a", "operator": "In", "values": ["y", "x"]}]}),
+            Some(json!({"matchExpressions": [{"key": "a", "operator": "In", "values": ["x", "y"]},
+                                            {"key": "b", "operator": "Exists"}]})),
+        ),
+    ] {
+        let written = Selector::from_object(&object).unwrap().to_object();
+        assert_eq!(written, same.unwrap_or(object));
+        let again = Selector::from_object(&written).unwrap();
+        assert_eq!(again.to_object(), written);
+    }
+    for (text, object) in [
+        (
+            "a==b,a=c",
+            json!({"matchLabels": {"a": "b"}, "matchExpressions":
+            [{"key": "a", "operator": "In", "values": ["c"]}]}),
+        ),
+        ("a!=b", json!({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["b"]}]})),
+        ("a>1", json!(null)),
+    ] {
+        assert_eq!(Selector::parse(text).unwrap().to_object(), object, "{text}");
+    }
+}

@@ -151,6 +151,7 @@ impl Written<'_> {
             },
             ("coordination.k8s.io", "leases") => self.lease(),
             ("storage.k8s.io", "csinodes") => self.csi_node(),
+            ("windlass.dev", "nodetrusts") => self.node_trust(),
             ("resource.k8s.io", "resourceslices") => self.resource_slice(),
             ("certificates.k8s.io", "certificatesigningrequests") => requests::signing(self),
             ("certificates.k8s.io", "podcertificaterequests") => requests::pod(self),
@@ -194,6 +195,15 @@ impl Written<'_> {
     fn csi_node(&self) -> Verdict {
         if self.name != self.node {
             return forbidden("can only access CSINode with the same name as the requesting node");
+        }
+        Ok(())
+    }
+
+    fn node_trust(&self) -> Verdict {
+        if self.name != self.node {
+            return forbidden(
+                "can only access NodeTrust with the same name as the requesting node",
+            );
         }
         Ok(())
     }

@@ -100,6 +100,7 @@ impl NodeAuthorizer {
             ("", "serviceaccounts") => self.account(node, verb, of),
             ("coordination.k8s.io", "leases") => lease(node, verb, of),
             ("storage.k8s.io", "csinodes") => csi_node(node, verb, of),
+            ("windlass.dev", "nodetrusts") => node_trust(node, verb, of),
             ("resource.k8s.io", "resourceslices") => self.slice(node, verb, of),
             ("", "nodes") => own_node(node, verb, of),
             ("", "pods") => self.pod(node, verb, of),
@@ -293,6 +294,20 @@ fn csi_node(node: &str, verb: &str, of: &Resource<'_>) -> Verdict {
     }
     if verb != "create" && of.name != node {
         return Err("can only access CSINode with the same name as the requesting node".into());
+    }
+    Ok(())
+}
+
+fn node_trust(node: &str, verb: &str, of: &Resource<'_>) -> Verdict {
+    if !matches!(verb, "get" | "create" | "update" | "patch") {
+        return Err("can only get, create, update, or patch a NodeTrust".into());
+    }
+    if !of.subresource.is_empty() {
+        return Err("cannot authorize NodeTrust subresources".into());
+    }
+    // The name of a new object is not known yet; admission sees it.
+    if verb != "create" && of.name != node {
+        return Err("can only access NodeTrust with the same name as the requesting node".into());
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use windlass_api::age::human_duration;
-use windlass_node::status::{Certificate, Held, Status, is_running};
+use windlass_node::status::{Certificate, Held, Status, VolumeProblem, Volumes, is_running};
 
 use crate::cli::{Format, NodeStatusArgs};
 use crate::commands::print;
@@ -89,6 +89,7 @@ fn text(view: &View, format: Option<Format>, now: OffsetDateTime) -> String {
         describe(certificate, now, &mut lines);
     }
     lines.push(("Server", server(status)));
+    volumes(&status.volumes, &mut lines);
     let width = lines.iter().map(|(key, _)| key.len()).max().unwrap_or_default() + 1;
     let line = |(key, value): &(&str, String)| {
         let key = if key.is_empty() { String::new() } else { format!("{key}:") };
@@ -159,6 +160,24 @@ fn server(status: &Status) -> String {
         text.push_str(&format!("; last problem: {problem}"));
     }
     text
+}
+
+fn volumes(volumes: &Volumes, lines: &mut Vec<(&str, String)>) {
+    let Volumes { file_problem, ready, blocked, problems } = volumes;
+    if let Some(problem) = file_problem {
+        lines.push(("Projections", format!("the file is not used as it is now: {problem}")));
+    }
+    if *ready == 0 && *blocked == 0 {
+        return;
+    }
+    lines.push(("Volumes", format!("{ready} ready, {blocked} not as they should be")));
+    for VolumeProblem { volume, ready, message } in problems {
+        let keeps = if *ready { " (has older files)" } else { "" };
+        lines.push(("  Problem", format!("{volume}{keeps}: {message}")));
+    }
+    if *blocked > problems.len() {
+        lines.push(("", format!("and {} more", blocked - problems.len())));
+    }
 }
 
 fn when(time: OffsetDateTime, now: OffsetDateTime) -> String {
@@ -249,6 +268,16 @@ mod tests {
                 addresses: vec!["192.0.2.7".into()],
                 ..Server::default()
             },
+            volumes: Volumes {
+                file_problem: Some("line 3 is wrong".into()),
+                ready: 7,
+                blocked: 2,
+                problems: vec![VolumeProblem {
+                    volume: "default/web/trust".into(),
+                    ready: true,
+                    message: "it is gone".into(),
+                }],
+            },
         };
         let mut view = View { running: Some(true), status };
         let wanted = "\
@@ -260,6 +289,10 @@ Serving certificate: none
   Now:               node-csr-x waits to be approved
   Problem:           NotDecided: nobody [2J cares
 Server:              registered with 192.0.2.7
+Projections:         the file is not used as it is now: line 3 is wrong
+Volumes:             7 ready, 2 not as they should be
+  Problem:           default/web/trust (has older files): it is gone
+                     and 1 more
 ";
         assert_eq!(text(&view, None, NOW), wanted);
         view.status.certificates =

@@ -241,6 +241,7 @@ fn leases_csinodes_and_slices_are_the_nodes_own() {
     let same = "can only access node lease with the same name as the requesting node";
     let place = "can only access leases in the \"kube-node-lease\" system namespace";
     let csi = "can only access CSINode with the same name as the requesting node";
+    let trust = "can only access NodeTrust with the same name as the requesting node";
     let old = json!({});
     for operation in [Operation::Create, Operation::Update(&old), Operation::Delete] {
         for (at, namespace, name, why) in [
@@ -252,6 +253,9 @@ fn leases_csinodes_and_slices_are_the_nodes_own() {
             ("storage.k8s.io/csinodes", "", "node-1", ""),
             ("storage.k8s.io/csinodes", "", "node-2", csi),
             ("storage.k8s.io/csinodes", "", "", csi),
+            ("windlass.dev/nodetrusts", "", "node-1", ""),
+            ("windlass.dev/nodetrusts", "", "node-2", trust),
+            ("windlass.dev/nodetrusts", "", "", trust),
         ] {
             let case = Case { at, namespace, name, operation, ..Case::default() };
             assert_eq!(case.told(), why, "{at} {namespace}/{name}");

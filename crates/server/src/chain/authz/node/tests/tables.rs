@@ -321,6 +321,8 @@ fn objects_of_one_node_each() {
     let place = Some("can only access leases in the \"kube-node-lease\" system namespace");
     let verbs = Some("can only get, create, update, patch, or delete a node lease");
     let csi = Some("can only access CSINode with the same name as the requesting node");
+    let trust = Some("can only access NodeTrust with the same name as the requesting node");
+    let trusts = Some("can only get, create, update, or patch a NodeTrust");
     let select =
         Some("can only list/watch/deletecollection resourceslices with nodeName field selector");
     let lines: &[Line] = &[
@@ -352,6 +354,24 @@ fn objects_of_one_node_each() {
             "storage.k8s.io/csinodes/status - node-1",
             "",
             Some("cannot authorize CSINode subresources"),
+        ),
+        ("get", "windlass.dev/nodetrusts - node-1", "", None),
+        ("create", "windlass.dev/nodetrusts - -", "", None),
+        ("update", "windlass.dev/nodetrusts - node-1", "", None),
+        ("patch", "windlass.dev/nodetrusts - node-1", "", None),
+        ("get", "windlass.dev/nodetrusts - node-2", "", trust),
+        ("update", "windlass.dev/nodetrusts - node-2", "", trust),
+        ("patch", "windlass.dev/nodetrusts - node-2", "", trust),
+        ("list", "windlass.dev/nodetrusts - -", "", trusts),
+        ("list", "windlass.dev/nodetrusts - node-1", "", trusts),
+        ("watch", "windlass.dev/nodetrusts - node-1", "", trusts),
+        ("delete", "windlass.dev/nodetrusts - node-1", "", trusts),
+        ("deletecollection", "windlass.dev/nodetrusts - -", "", trusts),
+        (
+            "update",
+            "windlass.dev/nodetrusts/status - node-1",
+            "",
+            Some("cannot authorize NodeTrust subresources"),
         ),
         ("create", "resource.k8s.io/resourceslices - -", "", None),
         ("get", "resource.k8s.io/resourceslices - mine", "", None),

@@ -1,0 +1,182 @@
+//! Where the volumes of pods are, and whose that directory is.
+//!
+//! UIDs and names of volumes come from the server and become names on the disk: each has to be one
+//! element of a path. And what this agent has not made it does not remove: somebody may have pointed
+//! it at a directory that another program uses.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use super::tmpfs;
+use crate::files::{DiskError, Files, PRIVATE};
+
+/// The directory of all pods.
+const PODS: &str = "pods";
+/// What says that it is ours.
+const MARK: &str = ".windlass";
+/// The longest name that a directory can have.
+const MAX_NAME: usize = 255;
+
+/// The directory of all pods.
+pub struct Place {
+    pods: PathBuf,
+    files: Files,
+    /// Whether it is to be memory, where possible.
+    memory: bool,
+    prepared: Mutex<bool>,
+}
+
+/// Why there can be no volumes.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    /// The disk did not do it.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// It is somebody else's.
+    #[error("{} holds what this agent has not made: it needs a --root-dir of its own", .0.display())]
+    Foreign(PathBuf),
+}
+
+/// Whether a text is one element of a path, and not one that means something else.
+pub fn is_element(name: &str) -> bool {
+    let is_plain = !name.is_empty() && !name.starts_with('.') && name.len() <= MAX_NAME;
+    is_plain && !name.contains(['/', '\0'])
+}
+
+/// Gives back the memory that volumes of pods were in, when there are none. For when the agent ends.
+pub fn release(root_dir: &Path) {
+    tmpfs::uncover(&root_dir.join(PODS), &[MARK]);
+}
+
+impl Place {
+    pub fn new(root_dir: &Path, files: Files, memory: bool) -> Self {
+        Self { pods: root_dir.join(PODS), files, memory, prepared: Mutex::new(false) }
+    }
+
+    /// Where a volume is. None if a name is none.
+    pub fn volume(&self, uid: &str, name: &str) -> Option<PathBuf> {
+        let is_good = is_element(uid) && is_element(name);
+        is_good.then(|| self.pods.join(uid).join("volumes/kubernetes.io~projected").join(name))
+    }
+
+    /// Where the state of a pod's certificates is. Only for UIDs that are names.
+    pub fn certificates(&self, uid: &str) -> PathBuf {
+        self.pods.join(uid).join("certificates")
+    }
+
+    /// Makes it, as memory where that is wanted and possible. Once that is done, it is quick.
+    pub fn prepare(&self) -> Result<(), PlaceError> {
+        let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*prepared {
+            self.files.make_folder(&self.pods)?;
+            if self.memory {
+                tmpfs::cover(&self.pods, &[MARK]);
+            }
+            if !self.is_ours()? {
+                return Err(PlaceError::Foreign(self.pods.clone()));
+            }
+            let mark = self.pods.join(MARK);
+            if !mark.exists() {
+                self.files.replace(&mark, b"", PRIVATE)?;
+            }
+            *prepared = true;
+        }
+        Ok(())
+    }
+
+    /// The UIDs of which there is something.
+    pub fn uids(&self) -> Result<Vec<String>, DiskError> {
+        if !self.is_ours()? {
+            return Ok(Vec::new());
+        }
+        let mut names = self.files.names(&self.pods)?;
+        names.retain(|name| is_element(name));
+        Ok(names)
+    }
+
+    /// Removes everything of a pod.
+    pub fn remove(&self, uid: &str) -> Result<(), DiskError> {
+        if !is_element(uid) || !self.is_ours()? {
+            return Ok(());
+        }
+        let Some(pods) = self.files.folder(&self.pods)? else { return Ok(()) };
+        pods.remove_all(OsStr::new(uid))?;
+        pods.sync()
+    }
+
+    /// Whether this agent, or an earlier one, has made it. An empty one may be anybody's.
+    fn is_ours(&self) -> Result<bool, DiskError> {
+        let names = self.files.names(&self.pods)?;
+        Ok(names.is_empty() || names.iter().any(|name| name == MARK))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_become_names() {
+        let long = "x".repeat(256);
+        for bad in ["", ".", "..", "...", ".x", "a/b", "/", "/etc", "../x", "a\0b", &long] {
+            assert!(!is_element(bad), "{bad:?}");
+        }
+        for good in ["a", "a..b", "a b", "0e9e8f4c-6f0f-4b0e-a3f5-6a1d2f9f8f10", &long[1..]] {
+            assert!(is_element(good), "{good:?}");
+        }
+        let place = Place::new(Path::new("/r"), Files::default(), false);
+        let expected = Path::new("/r/pods/u/volumes/kubernetes.io~projected/v");
+        assert_eq!(place.volume("u", "v").as_deref(), Some(expected));
+        assert_eq!(place.volume("u", ".."), None);
+        assert_eq!(place.volume("../../etc", "v"), None);
+    }
+
+    #[test]
+    fn what_another_program_has_made_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::new(dir.path(), Files::default(), false);
+        assert_eq!(place.uids().unwrap(), [""; 0]);
+        let theirs = dir.path().join("pods/u1/volumes");
+        std::fs::create_dir_all(&theirs).unwrap();
+        assert_eq!(place.uids().unwrap(), [""; 0]);
+        place.remove("u1").unwrap();
+        assert!(theirs.exists());
+        assert!(matches!(place.prepare(), Err(PlaceError::Foreign(_))));
+        // One that is empty is taken, and from then on everything in it is ours.
+        std::fs::remove_dir_all(dir.path().join("pods/u1")).unwrap();
+        place.prepare().unwrap();
+        std::fs::create_dir_all(&theirs).unwrap();
+        let again = Place::new(dir.path(), Files::default(), false);
+        again.prepare().unwrap();
+        assert_eq!(again.uids().unwrap(), ["u1"]);
+        again.remove("u1").unwrap();
+        assert!(!theirs.exists());
+        again.remove("u1").unwrap();
+        again.remove("../x").unwrap();
+    }
+    #[test]
+    fn memory_is_given_back_when_nothing_is_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let device =
+            || std::os::unix::fs::MetadataExt::dev(&dir.path().join("pods").metadata().unwrap());
+        let place = Place::new(dir.path(), Files::default(), true);
+        place.prepare().unwrap();
+        let covered = device();
+        let inside = dir.path().join("pods/u1/volumes");
+        std::fs::create_dir_all(&inside).unwrap();
+        // Whoever begins anew finds it as it is.
+        let again = Place::new(dir.path(), Files::default(), true);
+        again.prepare().unwrap();
+        assert_eq!(again.uids().unwrap(), ["u1"]);
+        release(dir.path());
+        assert!(inside.exists());
+        assert_eq!(device(), covered);
+        again.remove("u1").unwrap();
+        release(dir.path());
+        let bare = std::os::unix::fs::MetadataExt::dev(&dir.path().metadata().unwrap());
+        assert_eq!(device(), bare);
+        // Where nobody may mount, or all of it is memory, it was there all the time.
+        Place::new(dir.path(), Files::default(), false).prepare().unwrap();
+    }
+}

@@ -1,0 +1,146 @@
+//! Memory for the volumes of pods: keys and tokens in them should not be on a disk.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use rustix::fs::statfs;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+/// What `statfs` says of memory.
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+
+/// What is known of a directory before anything is mounted on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ground {
+    /// Whether it is memory already.
+    memory: bool,
+    /// Whether there is something in it. It would be hidden.
+    used: bool,
+    /// Whether we may mount.
+    root: bool,
+}
+
+/// What to do with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choice {
+    Mount,
+    Leave,
+}
+
+/// Makes memory of a directory that is there, if that is possible and hides nothing but these names.
+pub fn cover(directory: &Path, but: &[&str]) {
+    let ground = Ground {
+        memory: is_memory(directory),
+        used: !is_free(directory, but),
+        root: rustix::process::geteuid().is_root(),
+    };
+    if choose(ground) == Choice::Leave {
+        return;
+    }
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    match mount("tmpfs", directory, "tmpfs", flags, c"mode=0750") {
+        Ok(()) => tracing::info!(directory = %directory.display(), "volumes are in memory"),
+        Err(error) => {
+            let directory = directory.display();
+            tracing::warn!(%directory, "volumes are on the disk, not in memory: {error}");
+        }
+    }
+}
+
+/// Gives the memory back, if nothing is in it but these names.
+pub fn uncover(directory: &Path, but: &[&str]) {
+    if !(is_memory(directory) && is_mounted(directory) && is_free(directory, but)) {
+        return;
+    }
+    if let Err(error) = unmount(directory, UnmountFlags::NOFOLLOW) {
+        tracing::debug!(directory = %directory.display(), "cannot unmount: {error}");
+    }
+}
+
+fn choose(ground: Ground) -> Choice {
+    match ground {
+        Ground { memory: false, used: false, root: true } => Choice::Mount,
+        Ground { .. } => Choice::Leave,
+    }
+}
+
+/// Whether there is nothing in it but these names. If in doubt there is.
+fn is_free(directory: &Path, but: &[&str]) -> bool {
+    let Ok(mut entries) = std::fs::read_dir(directory) else { return false };
+    entries.all(|entry| {
+        entry.is_ok_and(|entry| entry.file_name().to_str().is_some_and(|name| but.contains(&name)))
+    })
+}
+
+fn is_memory(directory: &Path) -> bool {
+    // How wide the number is differs between machines.
+    statfs(directory).is_ok_and(|facts| i128::from(facts.f_type) == i128::from(TMPFS_MAGIC))
+}
+
+/// Whether it is another file system than the directory that it is in.
+fn is_mounted(directory: &Path) -> bool {
+    let device = |path: &Path| std::fs::symlink_metadata(path).map(|facts| facts.dev());
+    let above = directory.parent().ok_or_else(|| ErrorKind::NotFound.into()).and_then(device);
+    match (device(directory), above) {
+        (Ok(here), Ok(above)) => here != above,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_hidden_and_nothing_is_mounted_twice() {
+        for memory in [false, true] {
+            for used in [false, true] {
+                for root in [false, true] {
+                    let chosen = choose(Ground { memory, used, root });
+                    let mounts = root && !used && !memory;
+                    assert_eq!(chosen == Choice::Mount, mounts, "{memory} {used} {root}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn who_may_mount_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let [probe, place] = ["probe", "place"].map(|name| dir.path().join(name));
+        std::fs::create_dir(&probe).unwrap();
+        std::fs::create_dir(&place).unwrap();
+        let probed = mount("tmpfs", &probe, "tmpfs", MountFlags::empty(), None);
+        if probed.is_ok() {
+            unmount(&probe, UnmountFlags::empty()).unwrap();
+        }
+        let was_memory = is_memory(&place);
+        std::fs::write(place.join("mark"), "").unwrap();
+        cover(&place, &["mark"]);
+        assert_eq!(is_mounted(&place), probed.is_ok() && !was_memory);
+        std::fs::write(place.join("other"), "").unwrap();
+        uncover(&place, &["mark"]);
+        assert!(place.join("other").exists(), "it was in use");
+        std::fs::remove_file(place.join("other")).unwrap();
+        uncover(&place, &["mark"]);
+        assert!(!is_mounted(&place));
+        // What is in use is not hidden.
+        std::fs::write(place.join("other"), "").unwrap();
+        cover(&place, &["mark"]);
+        assert!(place.join("other").exists());
+    }
+
+    #[test]
+    fn what_is_mounted_is_known_from_what_is_not() {
+        assert!(is_mounted(Path::new("/proc")));
+        assert!(!is_memory(Path::new("/proc")));
+        let dir = tempfile::tempdir().unwrap();
+        let inner = dir.path().join("inner");
+        std::fs::create_dir(&inner).unwrap();
+        assert!(!is_mounted(&inner));
+        // Not ours to unmount, whatever it is.
+        uncover(&inner, &[]);
+        assert!(inner.exists());
+    }
+}

@@ -1,0 +1,117 @@
+//! How an application is told that its files are new.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use aws_lc_rs::digest::{Context, SHA256};
+use http::{HeaderMap, Method, Uri};
+use rustix::process::Signal;
+
+/// How long an attempt may take, if nothing else is said.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
+/// How often it is tried again, if nothing else is said.
+pub const RETRIES: u32 = 5;
+/// Signals that applications take for "read your files again", or "end and be started again".
+pub const SIGNALS: [(&str, Signal); 7] = [
+    ("HUP", Signal::HUP),
+    ("INT", Signal::INT),
+    ("QUIT", Signal::QUIT),
+    ("TERM", Signal::TERM),
+    ("USR1", Signal::USR1),
+    ("USR2", Signal::USR2),
+    ("WINCH", Signal::WINCH),
+];
+
+/// One way to tell one application.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Notification {
+    /// How.
+    pub how: How,
+    /// How long an attempt may take.
+    pub timeout: Duration,
+    /// How often it is tried again.
+    pub retries: u32,
+}
+
+/// How an application is told. Displayed, it is what people are told of it: neither arguments nor
+/// queries, which may hold secrets.
+#[derive(Clone, Debug, PartialEq)]
+pub enum How {
+    /// A signal to the process whose number is in a file.
+    Signal {
+        /// Which.
+        signal: Signal,
+        /// Where the number is.
+        pid_file: PathBuf,
+    },
+    /// A program with its arguments. No shell is involved.
+    Command(Vec<String>),
+    /// A request, which has to be answered with 2xx.
+    Http {
+        /// To whom.
+        url: Uri,
+        /// How.
+        method: Method,
+        /// Whatever else is to be said. The values are marked as sensitive.
+        headers: HeaderMap,
+    },
+}
+
+impl How {
+    /// What it is called in the file and in metrics.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Signal { .. } => "signal",
+            Self::Command(_) => "command",
+            Self::Http { .. } => "http",
+        }
+    }
+
+    /// What tells it from others, as long as it is defined in the same way. Nothing can be learnt
+    /// from it.
+    pub fn id(&self) -> String {
+        let mut context = Context::new(&SHA256);
+        let mut add = |part: &[u8]| {
+            context.update(&part.len().to_be_bytes());
+            context.update(part);
+        };
+        add(self.kind().as_bytes());
+        match self {
+            Self::Signal { signal, pid_file } => {
+                add(&signal.as_raw().to_be_bytes());
+                add(pid_file.as_os_str().as_encoded_bytes());
+            }
+            Self::Command(arguments) => arguments.iter().for_each(|part| add(part.as_bytes())),
+            Self::Http { url, method, headers } => {
+                add(url.to_string().as_bytes());
+                add(method.as_str().as_bytes());
+                for (name, value) in headers {
+                    add(name.as_str().as_bytes());
+                    add(value.as_bytes());
+                }
+            }
+        }
+        let digest = context.finish();
+        digest.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Signal { signal, pid_file } => {
+                let known = SIGNALS.iter().find(|(_, known)| known == signal);
+                let name = known.map_or("", |(name, _)| name);
+                write!(f, "signal {name} to the process of {}", pid_file.display())
+            }
+            Self::Command(arguments) => {
+                write!(f, "command {}", arguments.first().map_or("", String::as_str))
+            }
+            Self::Http { url, method, .. } => {
+                let host = url.authority().map_or("", |authority| authority.as_str());
+                write!(f, "{method} http://{host}{}", url.path())
+            }
+        }
+    }
+}

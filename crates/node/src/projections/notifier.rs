@@ -1,0 +1,326 @@
+//! Tells applications that their files are new, in the background, until they have heard.
+//!
+//! What each was told is on the disk, so that nobody is told twice, and so that a process that ends
+//! before it has told everybody does so when it begins again. For each projection there is one task
+//! at most, which tells one after the other; who does not listen is tried again later, while the
+//! others are told.
+
+mod command;
+mod request;
+mod signal;
+mod told;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::Projection;
+use super::notification::{How, Notification};
+use crate::clock::Clock;
+use crate::files::Files;
+use crate::volume::content::Digest;
+
+use told::Told;
+
+const METRIC: &str = "windlass_node_notifications_total";
+
+/// Tells applications that their files are new.
+pub struct Notifier {
+    directory: PathBuf,
+    files: Files,
+    clock: Clock,
+    /// How long to pause after a failure: the first time, and at most.
+    pauses: (Duration, Duration),
+    state: Mutex<State>,
+    /// Told when a task ends.
+    ended: Notify,
+}
+
+/// An application that was not told, and is not tried again before the next change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Untold {
+    /// Whose files it should know of.
+    pub projection: String,
+    /// How it should have been told.
+    pub how: String,
+    /// Why it was not.
+    pub why: String,
+}
+
+#[derive(Default)]
+struct State {
+    /// The tasks that run, by projection.
+    tellers: BTreeMap<String, Teller>,
+    /// Who was told of what, by projection, once that has been read from the disk.
+    told: BTreeMap<String, Told>,
+    /// Who was given up on, by projection and notification.
+    given_up: BTreeMap<(String, String), (Digest, Untold)>,
+    counts: BTreeMap<(String, &'static str, &'static str), u64>,
+}
+
+/// Something to tell.
+#[derive(Clone)]
+struct Work {
+    projection: Arc<Projection>,
+    digest: Digest,
+}
+
+struct Teller {
+    current: Work,
+    /// What came since.
+    next: Option<Work>,
+    /// Told when something came.
+    wake: Arc<Notify>,
+}
+
+impl Notifier {
+    /// Remembers in this directory what was told, so that a process that ends before it has told
+    /// everybody does so when it begins again.
+    pub fn new(directory: PathBuf, files: Files, clock: Clock) -> Arc<Self> {
+        let pauses = (Duration::from_secs(1), Duration::from_secs(60));
+        Self::pausing(directory, files, clock, pauses)
+    }
+
+    fn pausing(
+        directory: PathBuf,
+        files: Files,
+        clock: Clock,
+        pauses: (Duration, Duration),
+    ) -> Arc<Self> {
+        let (state, ended) = (Mutex::default(), Notify::new());
+        Arc::new(Self { directory, files, clock, pauses, state, ended })
+    }
+
+    /// The files of a projection are on the disk, and have this digest. Whoever is to know and does
+    /// not know of it yet is told, in the background.
+    pub fn written(self: &Arc<Self>, projection: &Arc<Projection>, digest: Digest) {
+        let work = Work { projection: projection.clone(), digest };
+        let mut state = self.state();
+        if let Some(teller) = state.tellers.get_mut(&projection.name) {
+            if teller.next.as_ref().unwrap_or(&teller.current).differs(&work) {
+                teller.next = Some(work);
+                teller.wake.notify_one();
+            }
+            return;
+        }
+        // What was told in an earlier life is not known before the file has been read.
+        let is_read = state.told.contains_key(&projection.name);
+        if projection.notify.is_empty() || (is_read && state.due(&work).is_empty()) {
+            return;
+        }
+        let wake = Arc::new(Notify::new());
+        let teller = Teller { current: work.clone(), next: None, wake: wake.clone() };
+        state.tellers.insert(projection.name.clone(), teller);
+        tokio::spawn(self.clone().run(work, wake));
+    }
+
+    /// Forgets what was told of a projection that is no more.
+    pub fn forget(&self, projection: &str) {
+        let mut state = self.state();
+        state.told.remove(projection);
+        state.given_up.retain(|(name, _), _| name != projection);
+        if let Err(error) = told::remove(&self.files, &self.directory, projection) {
+            tracing::warn!(projection, "{error}");
+        }
+    }
+
+    /// Who was not told, and is not tried again before the next change.
+    pub fn untold(&self) -> Vec<Untold> {
+        self.state().given_up.values().map(|(_, untold)| untold.clone()).collect()
+    }
+
+    /// Writes how often who was told, as Prometheus text.
+    pub fn write_metrics(&self, out: &mut String) {
+        let help = "Attempts to tell an application that its files are new: success, retry if \
+                    there is to be another attempt, failure if not";
+        // Writing to a string does not fail.
+        let _ = writeln!(out, "# HELP {METRIC} {help}\n# TYPE {METRIC} counter");
+        for ((projection, kind, result), count) in &self.state().counts {
+            let labels = format!("projection=\"{projection}\",kind=\"{kind}\",result=\"{result}\"");
+            let _ = writeln!(out, "{METRIC}{{{labels}}} {count}");
+        }
+    }
+
+    async fn run(self: Arc<Self>, mut work: Work, wake: Arc<Notify>) {
+        self.recall(&work.projection.name).await;
+        loop {
+            self.tell_all(&work, &wake).await;
+            let mut state = self.state();
+            let name = &work.projection.name;
+            let Some(teller) = state.tellers.get_mut(name) else { break };
+            let Some(next) = teller.next.take() else {
+                state.tellers.remove(name);
+                break;
+            };
+            teller.current = next.clone();
+            drop(state);
+            work = next;
+        }
+        self.ended.notify_waiters();
+    }
+
+    /// Tells everybody, until all have heard, nobody is tried again, or there is something newer.
+    async fn tell_all(self: &Arc<Self>, work: &Work, wake: &Notify) {
+        let mut pending =
+            self.state().due(work).into_iter().map(|due| (due, 0)).collect::<Vec<_>>();
+        let (mut pause, longest) = self.pauses;
+        loop {
+            let mut failed = Vec::new();
+            for (notification, failures) in pending {
+                if self.is_outdated(work) {
+                    return;
+                }
+                if !self.tell(work, &notification, failures).await {
+                    failed.push((notification, failures + 1));
+                }
+            }
+            if failed.is_empty() {
+                return;
+            }
+            pending = failed;
+            let until = tokio::time::Instant::now() + pause;
+            while tokio::time::timeout_at(until, wake.notified()).await.is_ok() {
+                if self.is_outdated(work) {
+                    return;
+                }
+            }
+            pause = pause.saturating_mul(2).min(longest);
+        }
+    }
+
+    /// One attempt. Returns whether there need not be another.
+    async fn tell(
+        self: &Arc<Self>,
+        work: &Work,
+        notification: &Notification,
+        failures: u32,
+    ) -> bool {
+        let name = &work.projection.name;
+        let attempt = perform(&notification.how, &work.projection);
+        let result = match tokio::time::timeout(notification.timeout, attempt).await {
+            Ok(result) => result,
+            Err(_) => Err(format!("it took longer than {:?}", notification.timeout)),
+        };
+        let how = &notification.how;
+        let outcome = match &result {
+            Ok(()) => {
+                tracing::info!(projection = %name, "told the application: {how}");
+                "success"
+            }
+            Err(why) if failures < notification.retries => {
+                tracing::warn!(projection = %name, "cannot tell the application yet: {how}: {why}");
+                "retry"
+            }
+            Err(why) => {
+                let next = "not tried again before the next change";
+                tracing::error!(projection = %name, "the application was not told, {next}: {how}: {why}");
+                "failure"
+            }
+        };
+        self.state().conclude(work, notification, outcome, result);
+        if outcome == "success" {
+            self.remember(name).await;
+        }
+        outcome != "retry"
+    }
+
+    fn is_outdated(&self, work: &Work) -> bool {
+        let state = self.state();
+        let teller = state.tellers.get(&work.projection.name);
+        teller.is_some_and(|teller| teller.next.is_some())
+    }
+
+    /// Reads who was told of what, unless that is known.
+    async fn recall(self: &Arc<Self>, name: &str) {
+        if self.state().told.contains_key(name) {
+            return;
+        }
+        let (this, owned) = (self.clone(), name.to_owned());
+        let read = move || Told::read(&this.files, &this.directory, &owned);
+        let told = tokio::task::spawn_blocking(read).await.unwrap_or_default();
+        self.state().told.insert(name.to_owned(), told);
+    }
+
+    /// Writes who was told of what.
+    async fn remember(self: &Arc<Self>, name: &str) {
+        let told = self.state().told.get(name).cloned().unwrap_or_default();
+        let (this, owned) = (self.clone(), name.to_owned());
+        let now = (self.clock)().wall;
+        let write = move || told.write(&this.files, &this.directory, &owned, now);
+        // It is known in this life; without the file it is told once more in the next.
+        if let Ok(Err(error)) = tokio::task::spawn_blocking(write).await {
+            tracing::warn!(projection = %name, "{error}");
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Who does not know of it yet, and was not given up on.
+    fn due(&self, work: &Work) -> Vec<Notification> {
+        let told = self.told.get(&work.projection.name);
+        let is_due = |notification: &&Notification| {
+            let id = notification.how.id();
+            let knows = told.is_some_and(|told| told.knows(&id, &work.digest));
+            let given_up = self.given_up.get(&(work.projection.name.clone(), id));
+            !knows && given_up.is_none_or(|(digest, _)| *digest != work.digest)
+        };
+        work.projection.notify.iter().filter(is_due).cloned().collect()
+    }
+
+    fn conclude(
+        &mut self,
+        work: &Work,
+        notification: &Notification,
+        outcome: &'static str,
+        result: Result<(), String>,
+    ) {
+        let (name, how) = (&work.projection.name, &notification.how);
+        *self.counts.entry((name.clone(), how.kind(), outcome)).or_default() += 1;
+        let key = (name.clone(), how.id());
+        match (outcome, result) {
+            ("success", _) => {
+                self.given_up.remove(&key);
+                let ids = work.projection.notify.iter().map(|one| one.how.id()).collect::<Vec<_>>();
+                let told = self.told.entry(name.clone()).or_default();
+                told.insert(key.1, work.digest);
+                told.retain(&ids);
+            }
+            ("failure", Err(why)) => {
+                let untold = Untold { projection: name.clone(), how: how.to_string(), why };
+                self.given_up.insert(key, (work.digest, untold));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Work {
+    /// Whether others are to be told, or of other files.
+    fn differs(&self, other: &Self) -> bool {
+        self.digest != other.digest || self.projection.notify != other.projection.notify
+    }
+}
+
+/// Tells an application.
+async fn perform(how: &How, projection: &Projection) -> Result<(), String> {
+    match how {
+        How::Signal { signal, pid_file } => {
+            let (signal, pid_file) = (*signal, pid_file.clone());
+            let send = move || signal::send(signal, &pid_file);
+            tokio::task::spawn_blocking(send).await.unwrap_or_else(|error| Err(error.to_string()))
+        }
+        How::Command(arguments) => command::run(arguments, projection).await,
+        How::Http { url, method, headers } => request::send(url, method, headers).await,
+    }
+}
+
+#[cfg(test)]
+mod tests;

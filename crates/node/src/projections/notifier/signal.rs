@@ -1,0 +1,105 @@
+//! Sends a signal to the process whose number is in a file.
+//!
+//! Such a file often belongs to the application itself. So that nobody uses it to have others
+//! signalled, one that belongs neither to root nor to us may only name processes of its owner.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Read as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+use rustix::process::{Pid, Signal, geteuid, getpid, kill_process};
+
+/// A number and the end of its line; more is not read.
+const MAX_PID_FILE: u64 = 32;
+
+/// Sends a signal. It has arrived when this returns; what the application makes of it is not known.
+pub fn send(signal: Signal, pid_file: &Path) -> Result<(), String> {
+    let cannot = |error: std::io::Error| format!("cannot read {}: {error}", pid_file.display());
+    let mut file = open(pid_file).map_err(cannot)?;
+    let seen = file.metadata().map_err(cannot)?;
+    if !seen.is_file() {
+        return Err(format!("{} is not a file", pid_file.display()));
+    }
+    let mut text = String::new();
+    file.by_ref().take(MAX_PID_FILE).read_to_string(&mut text).map_err(cannot)?;
+    let pid = pid(&text).map_err(|why| format!("{}: {why}", pid_file.display()))?;
+    let raw = pid.as_raw_nonzero();
+    let process = fs::metadata(format!("/proc/{raw}"));
+    let process = process.map_err(|_| format!("there is no process {raw}"))?;
+    let users = (seen.uid(), process.uid());
+    if !may_name(users, geteuid().as_raw()) {
+        let (file, process) = users;
+        return Err(format!(
+            "process {raw} is of user {process}, and {} of user {file}",
+            pid_file.display()
+        ));
+    }
+    kill_process(pid, signal).map_err(|error| format!("process {raw}: {error}"))
+}
+
+/// Neither through a link, which may lead to the file of somebody else, nor waiting for a pipe.
+fn open(path: &Path) -> std::io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let flags = i32::try_from(flags.bits()).unwrap_or_default();
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
+}
+
+/// The number of a process that may be signalled: not all of a group, not the first, not ourselves.
+fn pid(text: &str) -> Result<Pid, String> {
+    let text = text.trim();
+    let number = text.parse::<i32>().ok().filter(|number| *number > 0);
+    let number = number.ok_or_else(|| format!("{text:?} is not the number of a process"))?;
+    match Pid::from_raw(number) {
+        None | Some(Pid::INIT) => Err(format!("process {number} is not to be signalled")),
+        Some(pid) if pid == getpid() => Err(format!("process {number} is this agent")),
+        Some(pid) => Ok(pid),
+    }
+}
+
+/// Whether a file of one user may name a process of another.
+fn may_name((file, process): (u32, u32), own: u32) -> bool {
+    file == 0 || file == own || file == process
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_number_of_another_process_is_taken() {
+        assert_eq!(pid(" 4321\n").map(Pid::as_raw_nonzero).map(i32::from), Ok(4321));
+        let own = getpid().as_raw_nonzero().to_string();
+        for text in ["", "\n", "0", "-1", "-4321", "1", "12 34", "0x10", "web", &own] {
+            assert!(pid(text).is_err(), "{text:?} was taken");
+        }
+    }
+
+    #[test]
+    fn files_of_others_name_their_own_processes_only() {
+        let cases = [
+            ((0, 1000), 0, true),
+            ((1000, 1000), 0, true),
+            ((1000, 0), 0, false),
+            ((1000, 1001), 0, false),
+            ((500, 1000), 500, true),
+            ((1000, 500), 500, false),
+        ];
+        for (users, own, may) in cases {
+            assert_eq!(may_name(users, own), may, "{users:?} as {own}");
+        }
+    }
+
+    #[test]
+    fn links_and_pipes_are_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("pid"), dir.path().join("link"));
+        std::fs::write(&file, "999999999\n").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let error = send(Signal::HUP, &link).unwrap_err();
+        assert!(error.starts_with("cannot read"), "{error}");
+        assert!(send(Signal::HUP, &file).unwrap_err().contains("there is no process 999999999"));
+        assert!(send(Signal::HUP, dir.path()).unwrap_err().ends_with("is not a file"));
+    }
+}

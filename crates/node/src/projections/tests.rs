@@ -1,0 +1,37 @@
+use super::*;
+
+#[test]
+fn one_problem_is_told_on_one_line_and_several_on_a_line_each() {
+    let wrong = |problems: &[&str]| {
+        let problems = problems.iter().map(|problem| (*problem).to_owned()).collect();
+        ProjectionsError::Wrong { path: "/p.yaml".into(), problems }.to_string()
+    };
+    assert_eq!(wrong(&["a: b"]), "/p.yaml: a: b");
+    assert_eq!(wrong(&["a: b", "c: d"]), "/p.yaml\n  a: b\n  c: d");
+}
+
+#[test]
+fn a_file_that_is_missing_or_too_long_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("projections.yaml");
+    let error = read(&path, &Files::default()).unwrap_err().to_string();
+    assert!(error.ends_with("projections.yaml: there is no such file"), "{error}");
+    std::fs::write(&path, vec![b' '; MAX_FILE + 1]).unwrap();
+    let error = read(&path, &Files::default()).unwrap_err().to_string();
+    assert!(error.ends_with("it is longer than 1048576 bytes"), "{error}");
+    let error = read(dir.path(), &Files::default()).unwrap_err().to_string();
+    assert!(error.starts_with("cannot read"), "{error}");
+}
+
+#[test]
+fn a_certificate_is_for_the_machine() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("projections.yaml");
+    let text = "apiVersion: windlass.dev/v1\nkind: Projections\nprojections:\n\
+                - {name: a, directory: /a, certificate: {dnsNames: [a.example]},\n\
+                \x20  projected: {sources: [{configMap: {name: m}}]}}\n";
+    std::fs::write(&path, text).unwrap();
+    let found = read(&path, &Files::default()).unwrap();
+    let names = AltNames { dns_names: vec!["a.example".into()], ..AltNames::default() };
+    assert_eq!(found[0].certificate_subject(), Subject::Host { common_name: None, names });
+}

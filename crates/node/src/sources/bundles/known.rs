@@ -1,0 +1,170 @@
+//! What the events of a watch of bundles come to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{Digest, SHA256, digest};
+use kube::api::{DynamicObject, ObjectMeta};
+use kube::runtime::watcher::Event;
+use time::OffsetDateTime;
+
+use super::{Arrival, View};
+use crate::clock::Moment;
+use crate::volume::content::{Bundle, Bundles};
+use crate::volume::plan::Served;
+
+/// The bundles so far.
+#[derive(Default)]
+pub(super) struct Known {
+    presence: State,
+    bundles: Bundles,
+    arrivals: BTreeMap<String, Arrival>,
+    held: BTreeMap<String, Held>,
+    /// Those of a list that has not ended.
+    listed: BTreeMap<String, (Held, Option<OffsetDateTime>)>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Unsynced,
+    Missing,
+    Synced,
+}
+
+/// A bundle, and what shows whether it has to be read again.
+#[derive(Clone)]
+struct Held {
+    version: Option<String>,
+    text: Digest,
+    bundle: Arc<Bundle>,
+}
+
+impl Known {
+    /// What is known, for others.
+    pub(super) fn view(&self) -> Arc<View> {
+        let bundles = match self.presence {
+            State::Unsynced => Served::Unsynced,
+            State::Missing => Served::Missing,
+            State::Synced => Served::Synced(self.bundles.clone()),
+        };
+        Arc::new(View { bundles, arrivals: self.arrivals.clone() })
+    }
+
+    /// The server has no bundles at all.
+    pub(super) fn vanish(&mut self) {
+        *self = Self { presence: State::Missing, ..Self::default() };
+    }
+
+    /// Takes an event; whether something is different now.
+    pub(super) fn take(&mut self, event: Event<DynamicObject>, now: Moment) -> bool {
+        match event {
+            Event::Init => {
+                self.listed.clear();
+                false
+            }
+            Event::InitApply(object) => {
+                let made = made(&object.metadata);
+                if let Some((name, held)) = self.read(object) {
+                    self.listed.insert(name, (held, made));
+                }
+                false
+            }
+            Event::InitDone => self.replace(now),
+            Event::Apply(object) => {
+                let made = made(&object.metadata);
+                let Some((name, held)) = self.read(object) else { return false };
+                self.set(name, held, Some(Arrival { came: now, made }))
+            }
+            Event::Delete(object) => object.metadata.name.is_some_and(|name| self.remove(&name)),
+        }
+    }
+
+    /// Those of the list, and no others.
+    fn replace(&mut self, now: Moment) -> bool {
+        let listed = std::mem::take(&mut self.listed);
+        let first = self.presence != State::Synced;
+        self.presence = State::Synced;
+        let gone = self.held.keys().filter(|name| !listed.contains_key(*name)).cloned();
+        let mut changed = first;
+        for name in gone.collect::<Vec<_>>() {
+            changed |= self.remove(&name);
+        }
+        for (name, (held, made)) in listed {
+            // How long those of the first list took to come here, nobody knows.
+            let arrival = (!first).then_some(Arrival { came: now, made });
+            changed |= self.set(name, held, arrival);
+        }
+        changed
+    }
+
+    fn set(&mut self, name: String, mut held: Held, arrival: Option<Arrival>) -> bool {
+        if let Some(before) = self.held.get_mut(&name)
+            && before.bundle == held.bundle
+        {
+            // Another text may say the same.
+            held.bundle = before.bundle.clone();
+            *before = held;
+            return false;
+        }
+        self.bundles.set(held.bundle.clone());
+        self.held.insert(name.clone(), held);
+        if let Some(arrival) = arrival {
+            self.arrivals.insert(name, arrival);
+        }
+        true
+    }
+
+    fn remove(&mut self, name: &str) -> bool {
+        self.bundles.remove(name);
+        self.arrivals.remove(name);
+        self.held.remove(name).is_some()
+    }
+
+    /// Reads an object, as far as it is not the one that is known.
+    fn read(&self, object: DynamicObject) -> Option<(String, Held)> {
+        let DynamicObject { metadata, data, .. } = object;
+        let name = metadata.name?;
+        let known = self.held.get(&name);
+        let version = metadata.resource_version;
+        if let Some(same) = known.filter(|held| version.is_some() && held.version == version) {
+            return Some((name, same.clone()));
+        }
+        let part = |key| data.get("spec").and_then(|spec| spec.get(key)?.as_str());
+        let (signer, text) = (part("signerName"), part("trustBundle").unwrap_or_default());
+        let (signer, digest) = (signer.unwrap_or_default(), digest(&SHA256, text.as_bytes()));
+        let generation = metadata.generation.unwrap_or_default();
+        let labels = metadata.labels.unwrap_or_default();
+        let bundle = match known.filter(|held| held.text.as_ref() == digest.as_ref()) {
+            Some(Held { bundle, .. }) if is_same(bundle, generation, signer, &labels) => {
+                bundle.clone()
+            }
+            Some(Held { bundle, .. }) => Arc::new(Bundle {
+                name: name.clone(),
+                generation,
+                signer: signer.to_owned(),
+                labels,
+                anchors: bundle.anchors.clone(),
+                unreadable: bundle.unreadable,
+            }),
+            None => Arc::new(Bundle::new(&name, generation, signer, labels, text)),
+        };
+        Some((name, Held { version, text: digest, bundle }))
+    }
+}
+
+fn is_same(
+    bundle: &Bundle,
+    generation: i64,
+    signer: &str,
+    labels: &BTreeMap<String, String>,
+) -> bool {
+    bundle.generation == generation && bundle.signer == signer && bundle.labels == *labels
+}
+
+/// When an object was last written.
+fn made(metadata: &ObjectMeta) -> Option<OffsetDateTime> {
+    let times = metadata.managed_fields.iter().flatten().filter_map(|entry| entry.time.as_ref());
+    let newest = times.max()?;
+    OffsetDateTime::from_unix_timestamp(newest.0.as_second()).ok()
+}

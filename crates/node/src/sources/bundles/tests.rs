@@ -1,0 +1,132 @@
+use std::time::Duration;
+
+use kube::api::DynamicObject;
+use kube::runtime::watcher::Event;
+use serde_json::{Value, json};
+use time::macros::datetime;
+use windlass_pki::PrivateKey;
+
+use super::*;
+use crate::testing::{START, Signed};
+use crate::volume::content::Select;
+
+fn at(seconds: u64) -> Moment {
+    let since = Duration::from_secs(seconds);
+    Moment { wall: START + since, since }
+}
+
+fn object(name: &str, version: u64, label: &str, text: &str) -> DynamicObject {
+    let value: Value = json!({
+        "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
+        "metadata": {
+            "name": name, "resourceVersion": version.to_string(), "generation": 1,
+            "labels": {"l": label}, "managedFields": [
+                {"manager": "a", "time": "2026-02-01T00:00:00Z"},
+                {"manager": "b", "time": "2026-02-03T00:00:00Z"},
+                {"manager": "c"}, {"manager": "d", "time": "2026-02-02T00:00:00Z"},
+            ],
+        },
+        "spec": {"signerName": "s/x", "trustBundle": text},
+    });
+    serde_json::from_value(value).unwrap()
+}
+
+fn certificate() -> String {
+    Signed::client(START).pem(PrivateKey::generate().unwrap().public_key())
+}
+
+/// Names, labels and how many certificates; and whose changes came when.
+fn shown(known: &Known) -> String {
+    let view = known.view();
+    let bundles = match &view.bundles {
+        Served::Off => "off".to_owned(),
+        Served::Missing => "missing".to_owned(),
+        Served::Unsynced => "unsynced".to_owned(),
+        Served::Synced(bundles) => {
+            let all = Select::Signer("s/x".into(), selector());
+            let shown = bundles.select(&all).into_iter().map(|bundle| {
+                format!("{}{}:{}", bundle.name, bundle.labels["l"], bundle.anchors.len())
+            });
+            shown.collect::<Vec<_>>().join(" ")
+        }
+    };
+    let arrivals = view.arrivals.iter().map(|(name, arrival)| {
+        assert_eq!(arrival.made, Some(datetime!(2026-02-03 0:00 UTC)));
+        format!(" {name}@{}", arrival.came.since.as_secs())
+    });
+    bundles + &arrivals.collect::<String>()
+}
+
+fn selector() -> windlass_api::selector::labels::Selector {
+    windlass_api::selector::labels::Selector::from_object(&json!({})).unwrap()
+}
+
+#[test]
+fn events_come_to_a_view() {
+    use Event::{Apply, Delete, Init, InitApply, InitDone};
+    let (one, two) = (certificate(), certificate() + &certificate());
+    let table = [
+        (Init, false, "unsynced"),
+        (InitApply(object("a", 1, "1", &one)), false, "unsynced"),
+        (InitApply(object("b", 2, "1", &one)), false, "unsynced"),
+        (InitDone, true, "a1:1 b1:1"),
+        (Apply(object("a", 3, "1", &two)), true, "a1:2 b1:1 a@5"),
+        // The same again, and the same with something else that is of no interest.
+        (Apply(object("a", 3, "1", &two)), false, "a1:2 b1:1 a@5"),
+        (Apply(object("a", 4, "1", &two)), false, "a1:2 b1:1 a@5"),
+        // A label counts.
+        (Apply(object("a", 5, "2", &two)), true, "a2:2 b1:1 a@8"),
+        // A list that is the same but for `b`, and has `c`.
+        (Init, false, "a2:2 b1:1 a@8"),
+        (InitApply(object("a", 5, "2", &two)), false, "a2:2 b1:1 a@8"),
+        (InitApply(object("b", 6, "1", &two)), false, "a2:2 b1:1 a@8"),
+        (InitApply(object("c", 7, "1", &one)), false, "a2:2 b1:1 a@8"),
+        (InitDone, true, "a2:2 b1:2 c1:1 a@8 b@13 c@13"),
+        (Delete(object("a", 8, "2", &two)), true, "b1:2 c1:1 b@13 c@13"),
+        (Delete(object("a", 8, "2", &two)), false, "b1:2 c1:1 b@13 c@13"),
+        // A list that breaks off, one that has lost `b`, and one that is the same.
+        (Init, false, "b1:2 c1:1 b@13 c@13"),
+        (Init, false, "b1:2 c1:1 b@13 c@13"),
+        (InitApply(object("c", 7, "1", &one)), false, "b1:2 c1:1 b@13 c@13"),
+        (InitDone, true, "c1:1 c@13"),
+        (Init, false, "c1:1 c@13"),
+        (InitApply(object("c", 7, "1", &one)), false, "c1:1 c@13"),
+        (InitDone, false, "c1:1 c@13"),
+    ];
+    let mut known = Known::default();
+    for (row, (event, changed, expected)) in table.into_iter().enumerate() {
+        assert_eq!(known.take(event, at(row as u64 + 1)), changed, "row {row}");
+        assert_eq!(shown(&known), expected, "row {row}");
+    }
+    known.vanish();
+    assert_eq!(shown(&known), "missing");
+    assert!(!known.take(Init, at(99)));
+    assert!(known.take(InitDone, at(99)), "there are none, but that is known");
+    assert_eq!(shown(&known), "");
+}
+
+#[test]
+fn what_has_not_changed_is_not_read_again() {
+    let text = certificate();
+    let mut known = Known::default();
+    let anchors = |known: &Known| match &known.view().bundles {
+        Served::Synced(bundles) => {
+            let bundle = bundles.get("a").unwrap();
+            (bundle.anchors.der().next().unwrap().as_ptr(), bundle.labels["l"].clone())
+        }
+        other => panic!("{other:?}"),
+    };
+    known.take(Event::Init, at(0));
+    known.take(Event::InitApply(object("a", 1, "1", &text)), at(0));
+    known.take(Event::InitDone, at(0));
+    let (first, _) = anchors(&known);
+    for (version, label) in [(1, "1"), (2, "1"), (3, "2")] {
+        known.take(Event::Apply(object("a", version, label, &text)), at(1));
+        assert_eq!(anchors(&known), (first, label.to_owned()));
+    }
+    // Another text that says the same is no change either.
+    assert!(!known.take(Event::Apply(object("a", 4, "2", &(text.clone() + "x"))), at(1)));
+    assert_eq!(anchors(&known).0, first);
+    assert!(known.take(Event::Apply(object("a", 5, "2", &certificate())), at(1)));
+    assert_ne!(anchors(&known).0, first);
+}

@@ -1,0 +1,319 @@
+use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use http::Response;
+use http_body_util::{BodyExt as _, Full};
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::*;
+use crate::clock::Moment;
+use crate::testing::START;
+use crate::volume::id::VolumeId;
+
+fn at(seconds: i64) -> Moment {
+    let since = Duration::from_secs(1_000_000);
+    Moment { wall: START + time::Duration::seconds(seconds), since }
+}
+
+/// A token that was issued and expires so many seconds after the start.
+fn token(issued: i64, expires: i64, more: Value) -> Zeroizing<String> {
+    let start = START.unix_timestamp();
+    let mut claims = json!({"iat": start + issued, "exp": start + expires, "sub": "somebody"});
+    claims.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let payload = BASE64_URL_SAFE_NO_PAD.encode(claims.to_string());
+    Zeroizing::new(format!("e30.{payload}.c2ln"))
+}
+
+#[test]
+fn tokens_that_are_found_are_used_for_most_of_their_lives() {
+    let hour = |now: i64| (token(0, 3600, json!({})), 3600, now);
+    let year = 365 * 86_400;
+    let extended = json!({"kubernetes.io": {"warnafter": START.unix_timestamp() + 3607}});
+    // In how many seconds it is renewed.
+    let table = [
+        (hour(0), "2880"),
+        (hour(2000), "880"),
+        (hour(2879), "1"),
+        (hour(2880), "old"),
+        (hour(3599), "old"),
+        (hour(3600), "useless"),
+        // Issued by a clock that is a little ahead, and by one that is far ahead.
+        (hour(-30), "2910"),
+        (hour(-200_000), "old"),
+        // A day is the most.
+        ((token(0, year, json!({})), year, 1000), "85400"),
+        // One that is accepted for longer than it was asked for.
+        ((token(0, year, extended), 3607, 0), "2885"),
+        ((token(0, year, json!({})), 3600, 1000), "1880"),
+    ];
+    for (row, ((token, wanted, now), expected)) in table.into_iter().enumerate() {
+        let standing = Claims::read(&token).unwrap().standing(wanted, at(now), 0.0);
+        let left = match standing {
+            Standing::Useless => "useless".to_owned(),
+            Standing::Old => "old".to_owned(),
+            Standing::Good(due) => due.left(at(now)).unwrap().as_secs().to_string(),
+        };
+        assert_eq!(left, expected, "row {row}");
+    }
+}
+
+#[test]
+fn what_is_no_token_is_not_read() {
+    for text in ["", "a", "a.b.c", "..", "e30.e30.e30", "e30.eyJleHAiOiAiMSJ9.x"] {
+        assert!(Claims::read(text).is_none(), "{text}");
+    }
+}
+
+#[test]
+fn the_audience_counts_if_one_is_wanted() {
+    let table = [
+        (json!({"aud": "vault"}), Some("vault"), true),
+        (json!({"aud": ["other", "vault"]}), Some("vault"), true),
+        (json!({"aud": ["other"]}), Some("vault"), false),
+        (json!({}), Some("vault"), false),
+        (json!({"aud": ["other"]}), None, true),
+    ];
+    for (claims, audience, good) in table {
+        let read = Claims::read(&token(0, 600, claims.clone())).unwrap();
+        assert_eq!(read.are_for(&wanted(audience)), good, "{claims} for {audience:?}");
+    }
+}
+
+#[test]
+fn new_tokens_are_renewed_by_either_clock() {
+    let now = at(0);
+    let due = |lasts, random| Due::of_new(Duration::from_secs(lasts), now, random);
+    let table = [
+        (600, 0.0, 480),
+        (600, 1.0, 470),
+        (3607, 0.5, 2880),
+        (365 * 86_400, 0.0, 86_400),
+        // However short.
+        (0, 0.0, 10),
+        (1, 1.0, 10),
+    ];
+    for (lasts, random, seconds) in table {
+        assert_eq!(due(lasts, random).left(now).unwrap().as_secs(), seconds, "{lasts} {random}");
+    }
+    let due = due(600, 0.0);
+    assert_eq!(due.left(at(480)), None);
+    let later = Moment { since: now.since + Duration::from_secs(480), wall: START };
+    assert_eq!(due.left(later), None);
+    let back = Moment { wall: START - time::Duration::days(9), since: now.since };
+    assert_eq!(due.left(back).unwrap().as_secs(), 480);
+}
+
+fn wanted(audience: Option<&str>) -> Wanted {
+    let audience = audience.map(str::to_owned);
+    Wanted { service_account: "builder".into(), audience, expiration_seconds: 600 }
+}
+
+fn source(owner: Owner) -> SourceId {
+    SourceId { volume: VolumeId { owner, name: "v".into() }, index: 0 }
+}
+
+fn of_pod() -> SourceId {
+    source(Owner::Pod { namespace: "ns".into(), name: "p".into(), uid: "u1".into() })
+}
+
+/// A server that gives tokens, and what it was asked.
+struct Scene {
+    tokens: Arc<Tokens>,
+    asked: Arc<Mutex<Vec<(String, Value)>>>,
+    fails: Arc<Mutex<Option<u16>>>,
+    ahead: Arc<AtomicI64>,
+    wakes: mpsc::UnboundedReceiver<Wake>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let (asked, fails) =
+            (Arc::<Mutex<Vec<_>>>::default(), Arc::<Mutex<Option<u16>>>::default());
+        let (log, failing) = (asked.clone(), fails.clone());
+        let client = Client::new(
+            tower::service_fn(move |request: http::Request<Body>| {
+                let (log, fails) = (log.clone(), *failing.lock().unwrap());
+                async move {
+                    let (parts, body) = request.into_parts();
+                    let body = body.collect().await.unwrap().to_bytes();
+                    let body = serde_json::from_slice::<Value>(&body).unwrap();
+                    let number = {
+                        let mut log = log.lock().unwrap();
+                        log.push((parts.uri.path().to_owned(), body.clone()));
+                        log.len()
+                    };
+                    Ok::<_, std::convert::Infallible>(answer(number, body, fails))
+                }
+            }),
+            "default",
+        );
+        let (send, wakes) = mpsc::unbounded_channel();
+        let (began, ahead) = (Instant::now(), Arc::<AtomicI64>::default());
+        let skew = ahead.clone();
+        let clock: Clock = Arc::new(move || {
+            let (since, skew) = (began.elapsed(), time::Duration::seconds(skew.load(SeqCst)));
+            Moment { wall: START + since + skew, since }
+        });
+        let tokens = Tokens::new(client, clock, Arc::new(|| 0.5), send);
+        Self { tokens, asked, fails, ahead, wakes }
+    }
+
+    async fn woken(&mut self) {
+        let woken = tokio::time::timeout(Duration::from_secs(40 * 86_400), self.wakes.recv());
+        assert_eq!(woken.await.unwrap(), Some(Wake::Volume(of_pod().volume)));
+    }
+
+    fn shown(&self) -> String {
+        match self.tokens.get(&of_pod()) {
+            Obtained::Not(why) => why,
+            Obtained::Is(token) => token.to_string(),
+        }
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.lock().unwrap().len()
+    }
+}
+
+fn answer(number: usize, mut body: Value, fails: Option<u16>) -> Response<Full<Bytes>> {
+    let (code, answer) = match fails {
+        Some(code) => {
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+                "code": code, "reason": "X", "message": format!("scripted {code}"), "metadata": {}});
+            (code, status)
+        }
+        None => {
+            body["status"] = json!({
+                "token": format!("token {number}"), "expirationTimestamp": "2026-03-01T13:00:00Z",
+            });
+            (201, body)
+        }
+    };
+    Response::builder().status(code).body(Full::from(answer.to_string())).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_asked_for_and_renewed() {
+    let mut scene = Scene::new();
+    assert_eq!(scene.shown(), NOT_YET);
+    scene.tokens.want(&of_pod(), wanted(Some("vault")), None);
+    scene.woken().await;
+    assert_eq!(scene.shown(), "token 1");
+    let (path, body) = scene.asked.lock().unwrap().remove(0);
+    assert_eq!(path, "/api/v1/namespaces/ns/serviceaccounts/builder/token");
+    let expected = json!({
+        "audiences": ["vault"], "expirationSeconds": 600,
+        "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u1"},
+    });
+    assert_eq!(body["spec"], expected);
+    // Wanting it again changes nothing.
+    let began = Instant::now();
+    scene.tokens.want(&of_pod(), wanted(Some("vault")), None);
+    scene.woken().await;
+    assert_eq!(began.elapsed().as_secs(), 475);
+    assert_eq!(scene.asked(), 1);
+    // A clock that jumps is noticed.
+    let began = Instant::now();
+    scene.ahead.store(86_400, SeqCst);
+    scene.woken().await;
+    assert!(began.elapsed() <= Duration::from_secs(60), "{:?}", began.elapsed());
+    // Nothing happens for those that are forgotten.
+    scene.tokens.forget(&of_pod().volume.owner);
+    let asked = scene.asked();
+    tokio::time::sleep(Duration::from_secs(86_400)).await;
+    assert_eq!((scene.asked(), scene.shown().as_str()), (asked, NOT_YET));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_token_is_served_until_there_is_another() {
+    let mut scene = Scene::new();
+    *scene.fails.lock().unwrap() = Some(403);
+    scene.tokens.want(&of_pod(), wanted(None), None);
+    let began = Instant::now();
+    scene.woken().await;
+    assert!(began.elapsed() < Duration::from_secs(1));
+    assert_eq!(scene.asked(), 3, "the first two times nobody is told");
+    assert_eq!(scene.shown(), "failed to fetch token: scripted 403");
+    *scene.fails.lock().unwrap() = Some(500);
+    scene.woken().await;
+    assert_eq!(scene.shown(), "failed to fetch token: scripted 500");
+    *scene.fails.lock().unwrap() = None;
+    scene.woken().await;
+    let first = scene.shown();
+    assert!(first.starts_with("token "), "{first}");
+    *scene.fails.lock().unwrap() = Some(500);
+    let before = scene.asked();
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(scene.shown(), first, "although it has expired");
+    let asked = scene.asked() - before;
+    assert!((45..75).contains(&asked), "{asked}");
+    assert!(scene.wakes.try_recv().is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_good_token_from_the_disk_is_asked_for_only_when_it_is_old() {
+    let mut scene = Scene::new();
+    let found = token(-100, 500, json!({"aud": "vault"}));
+    scene.tokens.want(&of_pod(), wanted(Some("vault")), Some(found.clone()));
+    assert_eq!(scene.shown(), *found);
+    let began = Instant::now();
+    tokio::time::sleep(Duration::from_secs(374)).await;
+    assert_eq!(scene.asked(), 0);
+    scene.woken().await;
+    assert_eq!((began.elapsed().as_secs(), scene.shown().as_str()), (375, "token 1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_is_not_good_is_replaced() {
+    let table = [
+        // It is served meanwhile, and there is no hurry.
+        (token(-500, 100, json!({})), None, true, 5),
+        // It has expired, but nothing better is there.
+        (token(-900, -300, json!({})), None, true, 0),
+        // It is for somebody else, or no token at all.
+        (token(-100, 500, json!({"aud": "x"})), Some("vault"), false, 0),
+        (Zeroizing::new("rubbish".into()), None, false, 0),
+    ];
+    for (row, (found, audience, served, seconds)) in table.into_iter().enumerate() {
+        let mut scene = Scene::new();
+        scene.tokens.want(&of_pod(), wanted(audience), Some(found.clone()));
+        let expected = if served { found.as_str() } else { NOT_YET };
+        assert_eq!(scene.shown(), expected, "row {row}");
+        let began = Instant::now();
+        scene.woken().await;
+        assert_eq!(scene.shown(), "token 1", "row {row}");
+        assert_eq!(began.elapsed().as_secs(), seconds, "row {row}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_audience_is_another_token() {
+    let mut scene = Scene::new();
+    scene.tokens.want(&of_pod(), wanted(Some("vault")), None);
+    scene.woken().await;
+    scene.tokens.want(&of_pod(), wanted(Some("other")), None);
+    assert_eq!(scene.shown(), NOT_YET);
+    scene.woken().await;
+    assert_eq!(scene.shown(), "token 2");
+    // So is one that lasts longer, but the one that is there will do meanwhile.
+    let longer = Wanted { expiration_seconds: 1200, ..wanted(Some("other")) };
+    scene.tokens.want(&of_pod(), longer, None);
+    assert_eq!(scene.shown(), "token 2");
+    scene.woken().await;
+    assert_eq!(scene.shown(), "token 3");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_machine_has_no_tokens() {
+    let scene = Scene::new();
+    let id = source(Owner::Host);
+    scene.tokens.want(&id, wanted(None), None);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(matches!(scene.tokens.get(&id), Obtained::Not(why) if why == NO_POD));
+    assert_eq!(scene.asked(), 0);
+}

@@ -1,0 +1,341 @@
+//! Keeps the NodeTrust on the server as it should be, with as few writes as that takes.
+//!
+//! After a start, what an earlier life of the process reported is read once. From then on a change is one write,
+//! since the last answer says which version it replaces.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{DynamicObject, ObjectMeta, PostParams};
+use kube::core::ApiResource;
+use kube::{Api, Client, Error};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::clock::Clock;
+use crate::keeper::report::Reports;
+use crate::manager::Random;
+use crate::manager::pace::Backoff;
+use crate::request::{PATIENCE, explain};
+use crate::trust::object::{NodeTrustStatus, resource};
+use crate::trust::status::{Earlier, status_of};
+
+/// How long nothing may change before it is written down.
+const QUIET: Duration = Duration::from_millis(100);
+/// How long that is waited for.
+const RESTLESS: Duration = Duration::from_millis(500);
+/// How far writes are apart.
+const APART: Duration = Duration::from_secs(1);
+/// After a start volumes become known one by one; if there is a report, it says more until then.
+const FIRST_QUIET: Duration = Duration::from_secs(1);
+/// How long that is waited for.
+const FIRST_RESTLESS: Duration = Duration::from_secs(10);
+/// How long the first volume is waited for, if there is a report and if there is none.
+const FIRST: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(1));
+/// How often it is looked at whether the report is still there: it may have gone with its node.
+const LOOK: Duration = Duration::from_secs(10 * 60);
+/// How often a server that does not take reports is asked again.
+const ABSENT: Duration = Duration::from_secs(60);
+/// Other failures.
+const TROUBLE: Backoff =
+    Backoff { first: Duration::from_millis(500), most: Duration::from_secs(60) };
+
+/// Keeps the report.
+pub struct Reporter {
+    client: Client,
+    node: String,
+    clock: Clock,
+    random: Random,
+    resource: ApiResource,
+}
+
+/// The report on the server.
+struct There {
+    metadata: ObjectMeta,
+    status: NodeTrustStatus,
+    /// What was written to get it, which may be written in another way there.
+    written: Option<NodeTrustStatus>,
+}
+
+/// Why it cannot be kept.
+#[derive(Debug)]
+enum Failure {
+    /// The server does not know such reports, or does not take them from this node.
+    Absent(String),
+    /// Somebody else has written or deleted it.
+    Changed,
+    /// Something else.
+    Trouble(String),
+}
+
+impl Reporter {
+    /// Reports for this node.
+    pub fn new(client: Client, node: String, clock: Clock, random: Random) -> Self {
+        Self { client, node, clock, random, resource: resource() }
+    }
+
+    /// Keeps the report. Does not end.
+    pub async fn run(self, mut reports: watch::Receiver<Reports>) {
+        let mut pauses = Pauses::default();
+        let (mut there, mut owner) = self.begin(&mut pauses).await;
+        let earlier = there.as_ref().map(|there| Earlier::new(&there.status)).unwrap_or_default();
+        self.settle(&mut reports, there.is_some()).await;
+        let mut last = None::<Duration>;
+        loop {
+            let status = status_of(&reports.borrow_and_update().clone(), &earlier);
+            let same = there.as_ref().is_some_and(|there| {
+                there.says(&status) && (owner.is_empty() || there.is_owned_by(&owner))
+            });
+            if same {
+                self.wait(&mut reports, &mut there).await;
+                continue;
+            }
+            if let Some(left) = last.and_then(|last| APART.checked_sub(self.since(last))) {
+                tokio::time::sleep(left).await;
+                // More may have come meanwhile.
+                last = None;
+                continue;
+            }
+            let written = self.write(there.as_ref(), &mut owner, &status).await;
+            last = Some((self.clock)().since);
+            match written {
+                Ok(now) => {
+                    pauses.over(&self.node);
+                    there = Some(now);
+                }
+                Err(Failure::Changed) => {
+                    pauses.take(&self, &Failure::Changed).await;
+                    there = self.look_again(there, &mut pauses).await;
+                }
+                Err(failure) => pauses.take(&self, &failure).await,
+            }
+        }
+    }
+
+    /// What is there, and which Node is this one, as soon as the server says so.
+    async fn begin(&self, pauses: &mut Pauses) -> (Option<There>, String) {
+        loop {
+            let found = match self.look().await {
+                Ok(found) => self.owner().await.map(|owner| (found, owner)),
+                Err(failure) => Err(failure),
+            };
+            match found {
+                Ok((found, owner)) => return (found, owner.unwrap_or_default()),
+                Err(failure) => pauses.take(self, &failure).await,
+            }
+        }
+    }
+
+    /// Waits until what is known at the start is all there is.
+    async fn settle(&self, reports: &mut watch::Receiver<Reports>, reported: bool) {
+        let (patience, quiet, restless) = match reported {
+            true => (FIRST.0, FIRST_QUIET, FIRST_RESTLESS),
+            false => (FIRST.1, QUIET, RESTLESS),
+        };
+        if reports.borrow_and_update().is_empty() {
+            let _ = timeout(patience, changed(reports)).await;
+        }
+        gather(reports, quiet, restless).await;
+    }
+
+    /// Waits for something to do.
+    async fn wait(&self, reports: &mut watch::Receiver<Reports>, there: &mut Option<There>) {
+        match timeout(LOOK.mul_f64(0.5 + (self.random)()), changed(reports)).await {
+            Ok(()) => gather(reports, QUIET, RESTLESS).await,
+            Err(_) => {
+                if let Ok(found) = self.look().await
+                    && found.as_ref().map(There::version) != there.as_ref().map(There::version)
+                {
+                    *there = found;
+                }
+            }
+        }
+    }
+
+    async fn look_again(&self, there: Option<There>, pauses: &mut Pauses) -> Option<There> {
+        match self.look().await {
+            Ok(found) => found,
+            Err(failure) => {
+                pauses.take(self, &failure).await;
+                there
+            }
+        }
+    }
+
+    fn since(&self, then: Duration) -> Duration {
+        (self.clock)().since.saturating_sub(then)
+    }
+
+    fn api(&self) -> Api<DynamicObject> {
+        Api::all_with(self.client.clone(), &self.resource)
+    }
+
+    async fn look(&self) -> Result<Option<There>, Failure> {
+        let found = timeout(PATIENCE, self.api().get(&self.node)).await;
+        match found.map_err(|_| silence())? {
+            Ok(found) => Ok(Some(There::new(found, None))),
+            // Only the kind can say that there is no such object.
+            Err(Error::Api(status))
+                if status.code == 404
+                    && status.details.as_ref().is_some_and(|about| about.name == self.node) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(Failure::of(&error)),
+        }
+    }
+
+    /// The UID of the Node, if it is there.
+    async fn owner(&self) -> Result<Option<String>, Failure> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let found = timeout(PATIENCE, nodes.get_metadata_opt(&self.node)).await;
+        let found = found.map_err(|_| silence())?;
+        let found = found.map_err(|error| Failure::Trouble(explain(&error)))?;
+        Ok(found.and_then(|node| node.metadata.uid))
+    }
+
+    /// Writes the report, with one request if it is there.
+    async fn write(
+        &self,
+        there: Option<&There>,
+        owner: &mut String,
+        status: &NodeTrustStatus,
+    ) -> Result<There, Failure> {
+        if there.is_none() || owner.is_empty() {
+            // Another Node may have this name by now, and a report goes with its own.
+            *owner = self.owner().await?.ok_or_else(|| {
+                Failure::Trouble(format!("the node {} is not registered yet", self.node))
+            })?;
+        }
+        let mut object = DynamicObject::new(&self.node, &self.resource);
+        if let Some(there) = there {
+            object.metadata = there.metadata.clone();
+        }
+        own(&mut object.metadata, &self.node, owner);
+        object.data = json!({ "status": status });
+        let (api, params) = (self.api(), PostParams::default());
+        let written = match there {
+            Some(_) => timeout(PATIENCE, api.replace(&self.node, &params, &object)).await,
+            None => timeout(PATIENCE, api.create(&params, &object)).await,
+        };
+        match written.map_err(|_| silence())? {
+            Ok(answer) => Ok(There::new(answer, Some(status.clone()))),
+            Err(Error::Api(said)) if said.code == 409 => Err(Failure::Changed),
+            Err(Error::Api(said)) if said.code == 404 && there.is_some() => Err(Failure::Changed),
+            Err(error) => Err(Failure::of(&error)),
+        }
+    }
+}
+
+impl There {
+    fn new(found: DynamicObject, written: Option<NodeTrustStatus>) -> Self {
+        let status = found.data.get("status").cloned().unwrap_or_default();
+        let status = serde_json::from_value(status).unwrap_or_default();
+        let metadata = ObjectMeta { managed_fields: None, ..found.metadata };
+        Self { metadata, status, written }
+    }
+
+    fn version(&self) -> &str {
+        self.metadata.resource_version.as_deref().unwrap_or_default()
+    }
+
+    fn says(&self, status: &NodeTrustStatus) -> bool {
+        self.status == *status || self.written.as_ref() == Some(status)
+    }
+
+    fn is_owned_by(&self, uid: &str) -> bool {
+        self.metadata.owner_references.iter().flatten().any(|owner| owner.uid == uid)
+    }
+}
+
+impl Failure {
+    fn of(error: &Error) -> Self {
+        match error {
+            Error::Api(status) if matches!(status.code, 403 | 404) => Self::Absent(explain(error)),
+            error => Self::Trouble(explain(error)),
+        }
+    }
+}
+
+/// How often something went wrong, and whether somebody was told.
+#[derive(Default)]
+struct Pauses {
+    failures: u32,
+    told: bool,
+}
+
+impl Pauses {
+    /// Pauses after a failure, and tells of the first.
+    async fn take(&mut self, reporter: &Reporter, failure: &Failure) {
+        let (random, node) = ((reporter.random)(), &reporter.node);
+        let pause = match failure {
+            Failure::Changed if self.failures == 0 => Duration::ZERO,
+            Failure::Changed | Failure::Trouble(_) => TROUBLE.after(self.failures, random),
+            Failure::Absent(_) => ABSENT.mul_f64(0.5 + random),
+        };
+        self.failures = self.failures.saturating_add(1);
+        match failure {
+            Failure::Changed => tracing::debug!(node, "the report on trust has changed"),
+            Failure::Absent(why) if !self.told => {
+                tracing::info!(node, "the server takes no report on trust: {why}");
+                self.told = true;
+            }
+            Failure::Trouble(why) if !self.told && self.failures > 2 => {
+                tracing::warn!(node, "cannot report on trust: {why}");
+                self.told = true;
+            }
+            Failure::Absent(why) | Failure::Trouble(why) => {
+                tracing::debug!(node, "cannot report on trust: {why}");
+            }
+        }
+        tokio::time::sleep(pause).await;
+    }
+
+    fn over(&mut self, node: &str) {
+        if self.told {
+            tracing::info!(node, "reporting on trust");
+        }
+        *self = Self::default();
+    }
+}
+
+fn silence() -> Failure {
+    Failure::Trouble(format!("the server did not answer for {PATIENCE:?}"))
+}
+
+/// The report goes with its node.
+fn own(metadata: &mut ObjectMeta, node: &str, uid: &str) {
+    let others = metadata.owner_references.take().unwrap_or_default();
+    let mut owners: Vec<_> = others.into_iter().filter(|one| one.kind != "Node").collect();
+    owners.push(OwnerReference {
+        api_version: "v1".into(),
+        kind: "Node".into(),
+        name: node.to_owned(),
+        uid: uid.to_owned(),
+        ..OwnerReference::default()
+    });
+    metadata.owner_references = Some(owners);
+}
+
+/// Waits for a change. If nobody is left to make one, for ever.
+async fn changed(reports: &mut watch::Receiver<Reports>) {
+    if reports.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Waits until nothing has changed for a while, but not for long.
+async fn gather(reports: &mut watch::Receiver<Reports>, quiet: Duration, restless: Duration) {
+    let end = Instant::now() + restless;
+    while Instant::now() < end {
+        let until = end.min(Instant::now() + quiet);
+        if timeout_at(until, changed(reports)).await.is_err() {
+            return;
+        }
+    }
+}

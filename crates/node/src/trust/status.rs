@@ -1,0 +1,176 @@
+//! What a NodeTrust says, from what is known of the volumes.
+//!
+//! It depends on nothing but what is in the volumes, so it changes only when that does; and it is
+//! small, since most volumes of a node ask for the same and carry the same.
+
+#[cfg(test)]
+pub(super) mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::keeper::report::{Reports, VolumeReport};
+use crate::trust::object::{NodeTrustBundle, NodeTrustSource, NodeTrustStatus, digest_text};
+use crate::volume::content::Select;
+
+/// Volumes of a source that are named.
+const VOLUMES: usize = 256;
+/// Bundles of a source that are listed.
+const BUNDLES: usize = 1024;
+/// Sources that are listed.
+const SOURCES: usize = 1024;
+/// The bytes of a message.
+const MESSAGE: usize = 1024;
+/// The bytes of all sources. Servers take objects of 1.5 MiB.
+const ALL: usize = 1024 * 1024;
+
+/// What an earlier life of the process reported, by volume.
+#[derive(Clone, Debug, Default)]
+pub struct Earlier {
+    carried: BTreeMap<(String, Selection), Content>,
+}
+
+/// Which bundles are asked for, in an order.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Selection {
+    name: String,
+    signer: String,
+    /// The selector as an object, in JSON.
+    labels: String,
+    optional: bool,
+}
+
+/// What is in a file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Content {
+    digest: String,
+    bundles: Vec<NodeTrustBundle>,
+}
+
+/// What volumes of one source have in common.
+type Key = (Selection, Option<Content>, String);
+
+/// What the node reports. Of volumes that it cannot look into, it is what it reported `earlier`.
+pub fn status_of(reports: &Reports, earlier: &Earlier) -> NodeTrustStatus {
+    let mut groups = BTreeMap::<Key, BTreeSet<String>>::new();
+    let mut bundles = BTreeSet::new();
+    let (mut volumes, mut blocked) = (0, 0);
+    for (id, report) in reports.iter().filter(|(_, report)| !report.anchors.is_empty()) {
+        volumes += 1;
+        blocked += u32::from(report.blocked.is_some());
+        let volume = id.to_string();
+        for (selection, content) in contents(&volume, report, earlier) {
+            let of_this = content.iter().flat_map(|content| &content.bundles);
+            bundles.extend(of_this.map(|bundle| bundle.name.clone()));
+            let message = cut(report.blocked.as_deref().unwrap_or_default());
+            let key = (selection, content, message.to_owned());
+            groups.entry(key).or_default().insert(volume.clone());
+        }
+    }
+    let mut status = NodeTrustStatus {
+        volumes,
+        blocked,
+        bundles: number(bundles.len()),
+        ..NodeTrustStatus::default()
+    };
+    let mut room = ALL;
+    for (key, volumes) in groups {
+        let source = source(key, &volumes);
+        let size = serde_json::to_string(&source).map_or(usize::MAX, |text| text.len());
+        match room.checked_sub(size) {
+            Some(left) if status.sources.len() < SOURCES => {
+                room = left;
+                status.sources.push(source);
+            }
+            // A short one that comes later does not get in: which ones are listed must not flutter.
+            Some(_) | None => {
+                room = 0;
+                status.more_sources += 1;
+            }
+        }
+    }
+    status
+}
+
+impl Earlier {
+    /// What was reported.
+    pub fn new(status: &NodeTrustStatus) -> Self {
+        let mut carried = BTreeMap::new();
+        for source in status.sources.iter().filter(|source| !source.digest.is_empty()) {
+            let Some(select) = source.select() else { continue };
+            let selection = Selection::new(&select, source.optional);
+            let (digest, bundles) = (source.digest.clone(), source.bundles.clone());
+            let content = Content { digest, bundles };
+            for volume in &source.volumes {
+                carried.insert((volume.clone(), selection.clone()), content.clone());
+            }
+        }
+        Self { carried }
+    }
+}
+
+impl Selection {
+    fn new(select: &Select, optional: bool) -> Self {
+        let (name, signer, labels) = match select {
+            Select::Name(name) => (name.clone(), String::new(), String::new()),
+            Select::Signer(signer, labels) => {
+                (String::new(), signer.clone(), labels.to_object().to_string())
+            }
+        };
+        Self { name, signer, labels, optional }
+    }
+}
+
+fn contents<'a>(
+    volume: &'a str,
+    report: &'a VolumeReport,
+    earlier: &'a Earlier,
+) -> impl Iterator<Item = (Selection, Option<Content>)> + 'a {
+    report.anchors.iter().map(move |anchors| {
+        let selection = Selection::new(&anchors.select, anchors.optional);
+        let content = match &anchors.carried {
+            Some(carried) => {
+                let bundles = carried.bundles.iter().map(|bundle| NodeTrustBundle {
+                    name: bundle.name.clone(),
+                    generation: bundle.generation,
+                    digest: digest_text(&bundle.digest),
+                });
+                let bundles = bundles.take(BUNDLES).collect();
+                Some(Content { digest: digest_text(&carried.digest), bundles })
+            }
+            // One that has no files yet is another's that has the same name.
+            None if !report.ready => None,
+            None => earlier.carried.get(&(volume.to_owned(), selection.clone())).cloned(),
+        };
+        (selection, content)
+    })
+}
+
+fn source((selection, content, message): Key, volumes: &BTreeSet<String>) -> NodeTrustSource {
+    let Selection { name, signer, labels, optional } = selection;
+    let labels = serde_json::from_str::<serde_json::Value>(&labels).ok();
+    let (digest, bundles) =
+        content.map(|content| (content.digest, content.bundles)).unwrap_or_default();
+    NodeTrustSource {
+        name,
+        signer_name: signer,
+        label_selector: labels.filter(|labels| !labels.is_null()),
+        optional,
+        digest,
+        bundles,
+        volumes: volumes.iter().take(VOLUMES).cloned().collect(),
+        more_volumes: number(volumes.len().saturating_sub(VOLUMES)),
+        message,
+    }
+}
+
+fn cut(message: &str) -> &str {
+    let mut end = MESSAGE.min(message.len());
+    while !message.is_char_boundary(end) {
+        end -= 1;
+    }
+    message.get(..end).unwrap_or_default()
+}
+
+fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}

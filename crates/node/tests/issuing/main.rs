@@ -1,0 +1,181 @@
+//! Certificates of pods and of the machine, from a real server in this process and its own signers.
+
+#![allow(clippy::unwrap_used)]
+
+mod world;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::json;
+use time::{Duration as Span, OffsetDateTime};
+use windlass_node::certificates::{Subject, Wanted};
+use windlass_node::volume::plan::{Credential, Obtained};
+use windlass_pki::{AltNames, ForeignCertificate, PodKeyType, PrivateKey, SubjectKey, pem};
+
+use world::{Certificate, SIGNER, World, host, source};
+
+const TYPES: [(&str, PodKeyType); 6] = [
+    ("RSA3072", PodKeyType::Rsa3072),
+    ("RSA4096", PodKeyType::Rsa4096),
+    ("ECDSAP256", PodKeyType::EcdsaP256),
+    ("ECDSAP384", PodKeyType::EcdsaP384),
+    ("ECDSAP521", PodKeyType::EcdsaP521),
+    ("ED25519", PodKeyType::Ed25519),
+];
+
+/// The leaf of a pair, which is for the key of the pair.
+fn leaf(pair: &Credential) -> ForeignCertificate {
+    let chain = pem::certificates(pair.chain.as_bytes()).unwrap();
+    assert!(!chain.is_empty());
+    let leaf = ForeignCertificate::from_der(&chain[0]).unwrap();
+    let key = PrivateKey::from_pem(pair.key.as_bytes()).unwrap();
+    let public = SubjectKey::from_der(key.public_key().as_der()).unwrap();
+    assert_eq!(*leaf.public_key(), public);
+    leaf
+}
+
+#[tokio::test]
+async fn every_key_type_in_every_version_gets_a_pair() {
+    for version in ["v1", "v1beta1", "v1alpha1"] {
+        let mut world = World::start(version).await;
+        let mut node = world.node();
+        let types = TYPES.map(|(key_type, _)| source(key_type));
+        let pod = world.pod("web", &types).await;
+        for (index, source) in types.into_iter().enumerate() {
+            node.want(&pod.id(index), pod.wanted(source, node.state()));
+        }
+        for (index, (key_type, kind)) in TYPES.into_iter().enumerate() {
+            let pair = node.ready(&pod.id(index)).await;
+            let leaf = leaf(&pair);
+            assert_eq!(leaf.public_key().pod_key_type(), Ok(kind), "{version} {key_type}");
+            assert_eq!(leaf.alt_names().uris, ["spiffe://example.com/ns/default/sa/frontend"]);
+        }
+        let requests = world.requests().await;
+        assert_eq!(requests.len(), 6);
+        for request in requests {
+            let owner = &request.metadata.owner_references.as_ref().unwrap()[0];
+            assert_eq!((owner.kind.as_str(), &owner.uid), ("Pod", &pod.uid));
+            assert_eq!((owner.controller, owner.block_owner_deletion), (None, None));
+            assert!(request.name_any().starts_with("req-"));
+            let older = !request.data["spec"]["pkixPublicKey"].is_null();
+            let key_type = request.data["spec"]["stubPKCS10Request"].is_null();
+            assert_eq!(older, key_type, "one or the other");
+        }
+        let fresh = BTreeMap::from([((SIGNER.to_owned(), "fresh"), 6)]);
+        assert_eq!(node.certificates.states(), fresh);
+    }
+}
+
+#[tokio::test]
+async fn a_pod_says_how_long_its_certificate_may_last() {
+    let mut world = World::start("v1").await;
+    let mut node = world.node();
+    let mut source = source("ECDSAP256");
+    source.max_expiration_seconds = Some(7200);
+    let pod = world.pod("web", std::slice::from_ref(&source)).await;
+    node.want(&pod.id(0), pod.wanted(source, node.state()));
+    let leaf = leaf(&node.ready(&pod.id(0)).await);
+    assert!(leaf.not_after() - leaf.not_before() <= Span::hours(2));
+    assert!(leaf.not_after() > OffsetDateTime::now_utc() + Span::HOUR);
+    let request = world.requests().await.remove(0);
+    assert_eq!(request.data["spec"]["maxExpirationSeconds"], 7200);
+    assert_eq!(request.data["spec"]["podUID"], json!(pod.uid));
+}
+
+#[tokio::test]
+async fn annotations_arrive_and_a_signer_that_takes_none_says_so_to_the_pod() {
+    let mut world = World::start("v1").await;
+    let mut node = world.node();
+    let mut source = source("ECDSAP256");
+    source.user_annotations =
+        BTreeMap::from([("example.com/team".to_owned(), "payments".to_owned())]);
+    let pod = world.pod("web", std::slice::from_ref(&source)).await;
+    node.want(&pod.id(0), pod.wanted(source, node.state()));
+    node.until(&pod.id(0), |got| matches!(got, Obtained::Not(why) if why.contains("denied"))).await;
+    let request = world.requests().await.remove(0);
+    let annotations = &request.data["spec"]["unverifiedUserAnnotations"];
+    assert_eq!(*annotations, json!({"example.com/team": "payments"}));
+    let denied = BTreeMap::from([((SIGNER.to_owned(), "denied"), 1)]);
+    assert_eq!(node.certificates.states(), denied);
+    let expected = format!(
+        "PodCertificateRequest \"default/{}\" was denied: InvalidUnverifiedUserAnnotations: \
+         \"example.com/team\" is not understood: this signer takes no annotations",
+        request.name_any()
+    );
+    assert!(matches!(node.certificates.get(&pod.id(0)), Obtained::Not(why) if why == expected));
+    let events: Api<Event> = Api::namespaced(world.admin(), "default");
+    let told = async {
+        loop {
+            let all = events.list(&ListParams::default()).await.unwrap().items;
+            match all.into_iter().find(|event| event.reason.as_deref() == Some("Denied")) {
+                Some(event) => return event,
+                None => tokio::task::yield_now().await,
+            }
+        }
+    };
+    let told = tokio::time::timeout(world::PATIENCE, told).await.unwrap();
+    assert_eq!((told.note, told.type_.as_deref()), (Some(expected), Some("Warning")));
+    assert_eq!(told.regarding.unwrap().uid, Some(pod.uid));
+}
+
+#[tokio::test]
+async fn a_restart_asks_for_nothing_and_a_refresh_makes_another_pair() {
+    let mut world = World::start("v1").await;
+    let mut node = world.node();
+    let pod = world.pod("web", &[source("ECDSAP256")]).await;
+    let wanted = pod.wanted(source("ECDSAP256"), node.state());
+    node.want(&pod.id(0), wanted.clone());
+    let first = node.ready(&pod.id(0)).await;
+    let mut node = node.restart().await;
+    node.want(&pod.id(0), wanted.clone());
+    assert!(
+        matches!(node.certificates.get(&pod.id(0)), Obtained::Is(now) if now.chain == first.chain)
+    );
+    assert_eq!(world.requests().await.len(), 1);
+    // Most of its life later, by the clock of the node.
+    world.ahead(Span::hours(23));
+    let mut node = node.restart().await;
+    node.want(&pod.id(0), wanted);
+    let second = node.after(&pod.id(0), &first).await;
+    leaf(&second);
+    assert_ne!(second.key, first.key);
+    assert_eq!(world.requests().await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_host_gets_what_somebody_approves() {
+    let mut world = World::start("v1").await;
+    let mut node = world.node();
+    let names = AltNames { dns_names: vec!["edge.example".into()], ..AltNames::default() };
+    let wanted = Wanted {
+        source: Certificate { signer: host::SIGNER.into(), ..source("ECDSAP256") },
+        subject: Subject::Host { common_name: Some("edge".into()), names },
+        state: node.state(),
+    };
+    node.want(&host::id("edge"), wanted);
+    let api: Api<CertificateSigningRequest> = Api::all(world.admin());
+    let found = async {
+        loop {
+            match api.list(&ListParams::default()).await.unwrap().items.pop() {
+                Some(found) => return found,
+                None => tokio::task::yield_now().await,
+            }
+        }
+    };
+    let found = tokio::time::timeout(world::PATIENCE, found).await.unwrap();
+    let condition = json!({
+        "type": "Approved", "status": "True", "reason": "Test", "message": "approved by the test",
+    });
+    let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
+    let approved = api.patch_approval(&found.name_any(), &PatchParams::default(), &patch).await;
+    approved.unwrap();
+    let pair = node.ready(&host::id("edge")).await;
+    let chain = pem::certificates(pair.chain.as_bytes()).unwrap();
+    let leaf = ForeignCertificate::from_der(&chain[0]).unwrap();
+    assert_eq!(leaf.subject().common_name(), "edge");
+    assert_eq!(leaf.alt_names().dns_names, ["edge.example"]);
+}

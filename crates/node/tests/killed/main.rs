@@ -1,0 +1,147 @@
+//! A process that is killed while it writes a volume, at every step of it, with somebody who reads all
+//! the time: whole old or whole new, and a key always has its own certificate.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, fixtures included")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
+use rustix::process::{Signal, getpid, kill_process};
+use time::{Duration, OffsetDateTime};
+use windlass_node::files::Files;
+use windlass_node::volume::path::VolumePath;
+use windlass_node::volume::payload::{File, Payload};
+use windlass_node::volume::writer::{Writer, Written};
+use windlass_pki::{Authority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+
+/// What a child is told by: the volume, the folder of what to write, and when to die.
+const CHILD: &str = "WINDLASS_KILLED_CHILD";
+const RUNS: usize = 500;
+const NAMES: [&str; 4] = ["ca.pem", "credentials.pem", "pair/tls.crt", "pair/tls.key"];
+
+/// Keys with their certificates, each in a folder of its own.
+fn make_sets(folder: &Path, count: usize) {
+    for number in 0..count {
+        let subject = Subject::new(&format!("set {number}"), &[]).unwrap();
+        let validity = Validity::lasting(OffsetDateTime::now_utc(), Duration::days(1)).unwrap();
+        let serial = Serial::random(&SystemRandom::new()).unwrap();
+        let key = PrivateKey::generate().unwrap();
+        let pair = Authority::self_signed(&subject, validity, key, serial).unwrap();
+        let (chain, key) = (pair.certificate().to_pem(), pair.key().to_pem().unwrap());
+        let set = folder.join(number.to_string());
+        fs::create_dir_all(set.join("pair")).unwrap();
+        let contents = [chain.clone(), format!("{}{chain}", &*key), chain, key.to_string()];
+        for (name, contents) in NAMES.iter().zip(contents) {
+            fs::write(set.join(name), contents).unwrap();
+        }
+    }
+}
+
+fn payload(set: &Path) -> Payload {
+    let mut payload = Payload::new(None);
+    for name in NAMES {
+        let file = File::new(fs::read(set.join(name)).unwrap(), 0o600);
+        payload.add(VolumePath::parse(name).unwrap(), file).unwrap();
+    }
+    payload
+}
+
+/// All files of a directory that should have them. None if it is gone.
+fn contents(directory: &Path) -> Option<Vec<Vec<u8>>> {
+    NAMES.iter().map(|name| fs::read(directory.join(name)).ok()).collect()
+}
+
+/// What the child does: it writes one set, and dies when it has done so many operations.
+#[test]
+#[ignore = "it is run by the other test, and dies"]
+fn child() {
+    let Ok(told) = std::env::var(CHILD) else { return };
+    let [volume, set, step] = told.split('\n').collect::<Vec<_>>()[..] else { panic!("{told}") };
+    let (step, done) = (step.parse::<usize>().unwrap(), AtomicUsize::new(0));
+    let files = Files::with_hook(Arc::new(move |_, _| {
+        if done.fetch_add(1, SeqCst) == step {
+            kill_process(getpid(), Signal::KILL).unwrap();
+        }
+        Ok(())
+    }));
+    Writer::new(Path::new(volume), files)
+        .write(&payload(Path::new(set)), OffsetDateTime::now_utc())
+        .unwrap();
+}
+
+/// Runs the child; says whether it was killed before it had written everything.
+fn is_killed(volume: &Path, set: &Path, step: usize) -> bool {
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--ignored"])
+        .env(CHILD, format!("{}\n{}\n{step}", volume.display(), set.display()))
+        .stdout(Stdio::null())
+        .stdin(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success() || status.signal() == Some(9), "{status}");
+    !status.success()
+}
+
+/// Reads for as long as it is wanted. Returns how often it has seen a whole set.
+fn read(volume: &Path, sets: &BTreeSet<Vec<Vec<u8>>>, wanted: &AtomicBool) -> usize {
+    let mut seen = 0;
+    while wanted.load(SeqCst) {
+        let Ok(target) = fs::read_link(volume.join("..data")) else { continue };
+        // It may be removed while it is read: then there is another.
+        if let Some(found) = contents(&volume.join(&target)) {
+            assert!(sets.contains(&found), "{} has a mixture", target.display());
+            seen += 1;
+        }
+        let one = fs::read(volume.join("credentials.pem")).unwrap();
+        assert!(sets.iter().any(|set| set[1] == one), "a file is not whole");
+    }
+    seen
+}
+
+fn names(volume: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(volume).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn whoever_reads_sees_whole_old_or_whole_new() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("sets");
+    make_sets(&folder, 3);
+    let set = |number: usize| -> PathBuf { folder.join((number % 3).to_string()) };
+    let sets = (0..3).map(|number| contents(&set(number)).unwrap()).collect::<BTreeSet<_>>();
+    let volume = place.path().join("volume");
+    let writer = Writer::new(&volume, Files::default());
+    writer.write(&payload(&set(0)), OffsetDateTime::now_utc()).unwrap();
+
+    let wanted = AtomicBool::new(true);
+    let (mut killed, mut step) = (0, 0);
+    let seen = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| read(&volume, &sets, &wanted));
+        for run in 1..=RUNS {
+            let before = contents(&volume.join("..data")).unwrap();
+            let (dead, new) = (is_killed(&volume, &set(run), step), contents(&set(run)).unwrap());
+            let found = contents(&volume.join("..data")).unwrap();
+            assert!(found == before || found == new, "step {step}");
+            assert!(dead || found == new);
+            // After the last step there is nothing left to die at.
+            (killed, step) = if dead { (killed + 1, step + 1) } else { (killed, 0) };
+            // What begins next finds it, and leaves nothing else there.
+            let written = writer.write(&payload(&set(run)), OffsetDateTime::now_utc()).unwrap();
+            assert_eq!(written == Written::Unchanged, found == new, "step {step}");
+            let target = fs::read_link(volume.join("..data")).unwrap();
+            let target = target.to_str().unwrap().to_owned();
+            let all = ["..data", "ca.pem", "credentials.pem", "pair"].map(str::to_owned);
+            assert_eq!(names(&volume), all.into_iter().chain([target]).collect(), "step {step}");
+        }
+        wanted.store(false, SeqCst);
+        reader.join().unwrap()
+    });
+    assert!(killed > RUNS * 9 / 10, "only {killed} of {RUNS} were killed");
+    assert!(seen > RUNS, "only {seen} were read");
+}

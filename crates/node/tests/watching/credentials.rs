@@ -1,0 +1,201 @@
+//! Objects that pods name, and tokens.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
+use kube::Api;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use windlass_node::sources::objects::{Known, ObjectId, ObjectKind, Objects};
+use windlass_node::sources::tokens::{Tokens, Wanted};
+use windlass_node::sources::{Wake, Wakes};
+use windlass_node::volume::id::{Owner, SourceId, VolumeId};
+use windlass_node::volume::plan::Obtained;
+use zeroize::Zeroizing;
+
+use crate::fixture::{Line, PATIENCE, World, change, create, delete, pass};
+
+/// Waits until something is so, looking at every wake.
+async fn until(wakes: &mut mpsc::UnboundedReceiver<Wake>, what: &str, good: impl Fn() -> bool) {
+    let waiting = async {
+        while !good() {
+            wakes.recv().await.unwrap();
+        }
+    };
+    if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
+        panic!("it never was that {what}");
+    }
+}
+
+fn id(kind: ObjectKind, name: &str) -> ObjectId {
+    ObjectId { kind, namespace: "default".into(), name: name.into() }
+}
+
+fn value(objects: &Objects, name: &str) -> Option<String> {
+    match objects.config_map("default", name) {
+        Known::Is(map) => map.data.as_ref()?.get("k").cloned(),
+        Known::Absent | Known::Unknown(_) => None,
+    }
+}
+
+#[tokio::test]
+async fn a_node_sees_what_its_pods_name() {
+    let world = World::start().await;
+    let (maps, secrets) = (world.all::<ConfigMap>(), world.all::<Secret>());
+    create(&maps, json!({"metadata": {"name": "m"}, "data": {"k": "1"}})).await;
+    let fixed = json!({"metadata": {"name": "s"}, "immutable": true, "stringData": {"k": "v"}});
+    create(&secrets, fixed).await;
+    let (send, mut wakes) = mpsc::unbounded_channel();
+    let objects = Objects::new(world.node(), send);
+    let wanted = BTreeSet::from([
+        id(ObjectKind::ConfigMap, "m"),
+        id(ObjectKind::ConfigMap, "none"),
+        id(ObjectKind::Secret, "s"),
+    ]);
+    objects.want(&wanted);
+    until(&mut wakes, "it is forbidden", || {
+        matches!(objects.config_map("default", "m"), Known::Unknown(Some(why))
+            if why.contains("forbidden") && why.contains("system:node:n1"))
+    })
+    .await;
+    let sources = json!([
+        {"configMap": {"name": "m"}}, {"configMap": {"name": "none", "optional": true}},
+        {"secret": {"name": "s"}},
+    ]);
+    world.pod("p", "n1", sources).await;
+    until(&mut wakes, "it is allowed", || value(&objects, "m").as_deref() == Some("1")).await;
+    until(&mut wakes, "there is none", || {
+        matches!(objects.config_map("default", "none"), Known::Absent)
+    })
+    .await;
+    let is_secret = || match objects.secret("default", "s") {
+        Known::Is(secret) => secret.data.as_ref().is_some_and(|data| data["k"].0 == b"v"),
+        Known::Absent | Known::Unknown(_) => false,
+    };
+    until(&mut wakes, "there is a secret", is_secret).await;
+    assert_eq!(format!("{:?}", objects.secret("default", "s")), "Is(…)");
+    // What cannot change is not watched.
+    delete(&secrets, "s").await;
+    change(&maps, "m", json!({"data": {"k": "2"}})).await;
+    until(&mut wakes, "it has changed", || value(&objects, "m").as_deref() == Some("2")).await;
+    create(&maps, json!({"metadata": {"name": "none"}, "data": {"k": "3"}})).await;
+    until(&mut wakes, "it has come", || value(&objects, "none").as_deref() == Some("3")).await;
+    delete(&maps, "m").await;
+    until(&mut wakes, "it is gone", || matches!(objects.config_map("default", "m"), Known::Absent))
+        .await;
+    assert!(is_secret());
+    objects.want(&BTreeSet::new());
+    assert!(matches!(objects.config_map("default", "none"), Known::Unknown(None)));
+}
+
+fn token(tokens: &Tokens, id: &SourceId) -> Result<Zeroizing<String>, String> {
+    match tokens.get(id) {
+        Obtained::Is(token) => Ok(token),
+        Obtained::Not(why) => Err(why),
+    }
+}
+
+fn claims(token: &str) -> Value {
+    let payload = token.split('.').nth(1).unwrap();
+    serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(payload).unwrap()).unwrap()
+}
+
+/// A world in which a pod has a token, as the node has it.
+struct Scene {
+    world: World,
+    line: Line,
+    id: SourceId,
+    uid: String,
+    send: Wakes,
+    wakes: mpsc::UnboundedReceiver<Wake>,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let world = World::start().await;
+        let source = json!({"audience": "vault", "expirationSeconds": 600, "path": "token"});
+        let pod: Pod = world.pod("p", "n1", json!([{"serviceAccountToken": source}])).await;
+        let uid = pod.metadata.uid.unwrap();
+        let owner = Owner::Pod { namespace: "default".into(), name: "p".into(), uid: uid.clone() };
+        let id = SourceId { volume: VolumeId { owner, name: "v".into() }, index: 0 };
+        let (line, (send, wakes)) = (world.line(), mpsc::unbounded_channel());
+        Self { world, line, id, uid, send, wakes }
+    }
+
+    fn tokens(&self) -> Arc<Tokens> {
+        let (client, clock) = (self.line.client(), self.world.clock());
+        Tokens::new(client, clock, Arc::new(|| 0.5), self.send.clone())
+    }
+
+    fn want(&self, tokens: &Tokens, found: Option<Zeroizing<String>>) {
+        let wanted = Wanted {
+            service_account: "default".into(),
+            audience: Some("vault".into()),
+            expiration_seconds: 600,
+        };
+        tokens.want(&self.id, wanted, found);
+    }
+
+    async fn account(&self) {
+        let accounts = self.world.all::<ServiceAccount>();
+        create(&accounts, json!({"metadata": {"name": "default"}})).await;
+    }
+}
+
+#[tokio::test]
+async fn a_pod_gets_its_token_and_another_in_time() {
+    let mut scene = Scene::new().await;
+    let tokens = scene.tokens();
+    scene.want(&tokens, None);
+    let why = "failed to fetch token: serviceaccounts \"default\" not found";
+    until(&mut scene.wakes, "there is no account", || {
+        token(&tokens, &scene.id).is_err_and(|said| said == why)
+    })
+    .await;
+    scene.account().await;
+    until(&mut scene.wakes, "there is a token", || token(&tokens, &scene.id).is_ok()).await;
+    let first = token(&tokens, &scene.id).unwrap();
+    let claimed = claims(&first);
+    assert_eq!(claimed["aud"], json!(["vault"]));
+    assert_eq!(claimed["kubernetes.io"]["pod"], json!({"name": "p", "uid": scene.uid}));
+    scene.world.ahead.store(481, SeqCst);
+    pass(Duration::from_secs(61)).await;
+    until(&mut scene.wakes, "there is another", || {
+        token(&tokens, &scene.id).is_ok_and(|second| second != first)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_restart_asks_for_nothing_that_is_still_good() {
+    let mut scene = Scene::new().await;
+    scene.account().await;
+    let before = scene.tokens();
+    scene.want(&before, None);
+    until(&mut scene.wakes, "there is a token", || token(&before, &scene.id).is_ok()).await;
+    let first = token(&before, &scene.id).unwrap();
+    drop(before);
+    assert_eq!(scene.line.tokens.load(SeqCst), 1);
+    let after = scene.tokens();
+    scene.want(&after, Some(first.clone()));
+    assert!(token(&after, &scene.id).is_ok_and(|found| found == first));
+    scene.world.ahead.store(400, SeqCst);
+    for _ in 0..2 {
+        pass(Duration::from_secs(20)).await;
+        // Whatever else would be asked has been asked when this is answered.
+        Api::<Pod>::default_namespaced(scene.line.client()).get("p").await.unwrap();
+    }
+    assert_eq!(scene.line.tokens.load(SeqCst), 1);
+    scene.world.ahead.store(500, SeqCst);
+    pass(Duration::from_secs(61)).await;
+    until(&mut scene.wakes, "there is another", || {
+        token(&after, &scene.id).is_ok_and(|second| second != first)
+    })
+    .await;
+    assert_eq!(scene.line.tokens.load(SeqCst), 2);
+}

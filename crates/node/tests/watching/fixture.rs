@@ -1,0 +1,187 @@
+//! A server in this process that the node `n1` watches, and waiting for what it sees.
+
+use std::convert::Infallible;
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::client::Body;
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use time::Duration as Span;
+use tokio::sync::watch;
+use tower::Service as _;
+use windlass_node::clock::{self, Clock, Moment};
+use windlass_pki::PrivateKey;
+use windlass_server::chain::admission::Plugins;
+use windlass_server::features::Features;
+use windlass_server::local::Local;
+use windlass_server::server::{self, Server, Setup};
+use windlass_server::tokens::TokenSigner;
+use windlass_server::user::{MASTERS, User};
+use windlass_store::{Embedded, Options};
+
+/// A test that waits longer than this has failed.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+pub struct World {
+    server: Arc<Server>,
+    down: watch::Sender<bool>,
+    _dir: TempDir,
+    /// How far the node's clock is ahead, in seconds.
+    pub ahead: Arc<AtomicI64>,
+}
+
+/// Which server the node speaks to, and how many tokens it has asked for.
+#[derive(Clone)]
+pub struct Line {
+    server: Arc<Mutex<Arc<Server>>>,
+    pub tokens: Arc<AtomicUsize>,
+}
+
+impl World {
+    pub async fn start() -> Self {
+        Self::start_with(Features::default()).await
+    }
+
+    pub async fn start_with(features: Features) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (down, shutdown) = watch::channel(false);
+        let store = Arc::new(Embedded::open(Options::new(dir.path())).unwrap());
+        let signer = TokenSigner::new(PrivateKey::generate().unwrap(), "https://windlass.test");
+        let setup = Setup {
+            features,
+            tokens: Some(signer.unwrap()),
+            // Pods have the accounts and the volumes that a test gives them.
+            plugins: Plugins { service_account: false, ..Plugins::default() },
+            ..Setup::new(store, shutdown)
+        };
+        let server = server::start(setup).await.unwrap();
+        Self { server, down, _dir: dir, ahead: Arc::default() }
+    }
+
+    /// Ends all watches.
+    pub fn shut_down(&self) {
+        self.down.send_replace(true);
+    }
+
+    pub fn admin(&self) -> Client {
+        let user = User::authenticated("admin", "", vec![MASTERS.into()]);
+        Client::new(Local::new(self.server.clone(), user), "default")
+    }
+
+    pub fn line(&self) -> Line {
+        let server = Arc::new(Mutex::new(self.server.clone()));
+        Line { server, tokens: Arc::default() }
+    }
+
+    /// The server as the node `n1` sees it.
+    pub fn node(&self) -> Client {
+        self.line().client()
+    }
+
+    pub fn clock(&self) -> Clock {
+        let (system, ahead) = (clock::system(), self.ahead.clone());
+        Arc::new(move || {
+            let now = system();
+            Moment { wall: now.wall + Span::seconds(ahead.load(SeqCst)), ..now }
+        })
+    }
+
+    /// Objects of a kind in `default`.
+    pub fn all<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::default_namespaced(self.admin())
+    }
+
+    /// Makes a pod on a node, with these sources in a volume.
+    pub async fn pod(&self, name: &str, node: &str, sources: Value) -> Pod {
+        let pod = object(json!({
+            "metadata": {"name": name},
+            "spec": {
+                "nodeName": node, "serviceAccountName": "default",
+                "containers": [{"name": "c", "image": "i"}],
+                "volumes": [{"name": "v", "projected": {"sources": sources}}],
+            },
+        }));
+        self.all::<Pod>().create(&PostParams::default(), &pod).await.unwrap()
+    }
+}
+
+impl Line {
+    /// From now on the node speaks to another server.
+    pub fn switch(&self, to: &World) {
+        *self.server.lock().unwrap() = to.server.clone();
+    }
+
+    pub fn client(&self) -> Client {
+        let this = self.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let path = request.uri().path();
+            if path.contains("/serviceaccounts/") && path.ends_with("/token") {
+                this.tokens.fetch_add(1, SeqCst);
+            }
+            let groups = vec!["system:nodes".into(), "system:authenticated".into()];
+            let user = User::authenticated("system:node:n1", "", groups);
+            let mut server = Local::new(this.server.lock().unwrap().clone(), user);
+            async move { Ok::<_, Infallible>(server.call(request).await.unwrap()) }
+        });
+        Client::new(service, "default")
+    }
+}
+
+/// A typed object from JSON.
+pub fn object<K: DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).unwrap()
+}
+
+pub async fn create<K>(api: &Api<K>, value: Value) -> K
+where
+    K: Clone + DeserializeOwned + Serialize + Debug,
+{
+    api.create(&PostParams::default(), &object(value)).await.unwrap()
+}
+
+pub async fn change<K>(api: &Api<K>, name: &str, value: Value)
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    api.patch(name, &PatchParams::default(), &Patch::Merge(value)).await.unwrap();
+}
+
+/// Deletes at once, also a pod that runs.
+pub async fn delete<K>(api: &Api<K>, name: &str)
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let _ = api.delete(name, &DeleteParams::default().grace_period(0)).await.unwrap();
+}
+
+/// Waits until something is so that is told in a channel.
+pub async fn until<T: Clone>(
+    told: &mut watch::Receiver<T>,
+    what: &str,
+    good: impl Fn(&T) -> bool,
+) -> T {
+    let waiting = told.wait_for(|now| good(now));
+    match tokio::time::timeout(PATIENCE, waiting).await {
+        Ok(now) => now.unwrap().clone(),
+        Err(_) => panic!("it never was that {what}"),
+    }
+}
+
+/// Lets time pass at once.
+pub async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}

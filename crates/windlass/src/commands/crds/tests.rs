@@ -1,0 +1,123 @@
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use serde_json::{Value, json};
+use windlass_api::schema::{Merge, Schema, Shape, Type};
+use windlass_server::registry::nodetrusts::{self, KIND};
+
+use super::*;
+
+const RBAC: &str = include_str!("../../../../../deploy/nodetrust-rbac.yaml");
+
+fn crd() -> Value {
+    serde_saphyr::from_str(NODE_TRUST).unwrap()
+}
+
+/// Compares a type of the server with the schema of the custom resource, and those under it.
+fn compare(schema: &Schema, ty: &Type, custom: &Value, at: &str) {
+    assert_eq!(custom["type"], "object", "{at}");
+    assert_eq!(custom["description"], ty.description, "{at}");
+    let fields = ty.fields.iter().map(|field| field.name).collect::<BTreeSet<_>>();
+    let properties = custom["properties"].as_object().unwrap();
+    assert_eq!(properties.keys().map(String::as_str).collect::<BTreeSet<_>>(), fields, "{at}");
+    let required = ty.fields.iter().filter(|field| field.required).map(|field| field.name);
+    let required = required.collect::<Vec<_>>();
+    let said = custom.get("required").cloned().unwrap_or_else(|| json!([]));
+    assert_eq!(said, json!(required), "{at}");
+    for field in &ty.fields {
+        let (at, property) = (format!("{at}.{}", field.name), &properties[field.name]);
+        let standard = ["apiVersion", "kind", "metadata"].contains(&field.name);
+        if standard && ty.name.ends_with(".NodeTrust") {
+            continue;
+        }
+        assert_eq!(property["description"], field.description, "{at}");
+        let atomic = matches!(field.shape, Shape::List(_)) && field.merge == Merge::Atomic;
+        assert_eq!(property["x-kubernetes-list-type"] == "atomic", atomic, "{at}");
+        value(schema, &field.shape, property, &at, true);
+    }
+}
+
+fn value(schema: &Schema, shape: &Shape, custom: &Value, at: &str, described: bool) {
+    let (name, format) = match shape {
+        Shape::String => ("string", None),
+        Shape::Bool => ("boolean", None),
+        Shape::Int32 => ("integer", Some("int32")),
+        Shape::Int64 => ("integer", Some("int64")),
+        Shape::List(of) => {
+            value(schema, of, &custom["items"], &format!("{at}[]"), false);
+            ("array", None)
+        }
+        Shape::Map(of) => {
+            value(schema, of, &custom["additionalProperties"], &format!("{at}{{}}"), false);
+            ("object", None)
+        }
+        Shape::Object(id) => {
+            let ty = schema.type_of(*id);
+            let mut custom = custom.clone();
+            // A field's description is of the field.
+            if described {
+                custom["description"] = json!(ty.description);
+            }
+            compare(schema, ty, &custom, at);
+            ("object", None)
+        }
+        other => panic!("{at}: {other:?}"),
+    };
+    assert_eq!((&custom["type"], custom["format"].as_str()), (&json!(name), format), "{at}");
+}
+
+#[test]
+fn the_custom_resource_is_what_the_server_serves() {
+    let crd = crd();
+    let spec = &crd["spec"];
+    let served = &KIND.served[0];
+    assert_eq!(crd["metadata"]["name"], format!("{}.{}", KIND.plural, served.group));
+    assert_eq!((&spec["group"], &spec["scope"]), (&json!(served.group), &json!("Cluster")));
+    let names = json!({"kind": KIND.name, "listKind": format!("{}List", KIND.name),
+        "plural": KIND.plural, "singular": KIND.singular, "shortNames": KIND.short_names});
+    assert_eq!(spec["names"], names);
+    assert_eq!(spec["versions"].as_array().unwrap().len(), 1);
+    let version = &spec["versions"][0];
+    assert_eq!(version["name"], served.version);
+    assert!(version.get("subresources").is_none());
+    let columns = version["additionalPrinterColumns"].as_array().unwrap();
+    let columns = columns.iter().map(|c| c["name"].as_str().unwrap()).collect::<Vec<_>>();
+    let ours = KIND.columns.iter().map(|c| c.name).filter(|name| *name != "Name");
+    assert_eq!(columns, ours.collect::<Vec<_>>());
+    let schema = Schema::get();
+    let ty = schema.type_of(schema.lookup(served.type_name).unwrap());
+    compare(schema, ty, &version["schema"]["openAPIV3Schema"], "");
+}
+
+#[test]
+fn the_limits_are_the_same() {
+    let crd = crd();
+    let status = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"];
+    let sources = &status["properties"]["sources"];
+    let source = &sources["items"]["properties"];
+    for (found, limit) in [
+        (&sources["maxItems"], nodetrusts::SOURCES),
+        (&source["bundles"]["maxItems"], nodetrusts::BUNDLES),
+        (&source["volumes"]["maxItems"], nodetrusts::VOLUMES),
+        (&source["volumes"]["items"]["maxLength"], nodetrusts::NAME),
+        (&source["name"]["maxLength"], nodetrusts::NAME),
+        (&source["message"]["maxLength"], nodetrusts::MESSAGE),
+    ] {
+        assert_eq!(*found, json!(limit));
+    }
+}
+
+#[test]
+fn the_roles_can_be_read() {
+    let parts = RBAC.split("\n---\n").collect::<Vec<_>>();
+    assert_eq!(parts.len(), 3);
+    let role: ClusterRole = serde_saphyr::from_str(parts[0]).unwrap();
+    let binding: ClusterRoleBinding = serde_saphyr::from_str(parts[1]).unwrap();
+    let reader: ClusterRole = serde_saphyr::from_str(parts[2]).unwrap();
+    assert_eq!(Some(binding.role_ref.name), role.metadata.name);
+    assert_eq!(binding.subjects.unwrap()[0].name, "system:nodes");
+    let rules = role.rules.unwrap();
+    assert_eq!(rules[0].verbs, ["create", "get", "patch", "update"]);
+    assert_eq!(rules[0].api_groups.as_deref(), Some(&["windlass.dev".to_owned()][..]));
+    assert_eq!(reader.rules.unwrap().len(), 3);
+}

@@ -1,0 +1,172 @@
+use std::sync::LazyLock;
+
+use serde_json::{Value, json};
+use windlass_pki::{Authority, PrivateKey, Serial, Subject, SystemRandom, Validity};
+
+use super::*;
+
+/// Two certificates.
+static ANCHORS: LazyLock<[String; 2]> = LazyLock::new(|| {
+    ["one", "two"].map(|name| {
+        let now = time::OffsetDateTime::UNIX_EPOCH + time::Duration::days(20_000);
+        let validity = Validity::new(now, now + time::Duration::days(30)).unwrap();
+        let serial = Serial::random(&SystemRandom::new()).unwrap();
+        let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
+        Authority::self_signed(&subject, validity, key, serial).unwrap().certificate().to_pem()
+    })
+});
+
+/// A bundle of the signer `a.b/c`, with a label, and one of these certificates.
+pub fn bundle(name: &str, label: &str, generation: i64, anchors: usize) -> Bundle {
+    let labels = [("set".to_owned(), label.to_owned())].into();
+    let signer = if name.contains(':') { "a.b/c" } else { "" };
+    Bundle::new(name, generation, signer, labels, &ANCHORS[anchors])
+}
+
+/// What a node has that carries this.
+fn carried(bundle: &Bundle) -> Value {
+    json!({"name": bundle.name, "generation": bundle.generation,
+           "digest": digest_text(&bundle.anchors.digest())})
+}
+
+/// A source with these bundles in it; a name, or a value of the label.
+fn source(select: &str, bundles: &[&Bundle]) -> Value {
+    let mut source = json!({"volumes": ["ns/p/v"], "bundles":
+        bundles.iter().map(|bundle| carried(bundle)).collect::<Vec<_>>()});
+    if !bundles.is_empty() {
+        source["digest"] = json!("sha256:of all of them");
+    }
+    match select.strip_prefix("set=") {
+        Some("") => {
+            source["signerName"] = json!("a.b/c");
+            source["labelSelector"] = json!({});
+        }
+        Some(label) => {
+            source["signerName"] = json!("a.b/c");
+            source["labelSelector"] = json!({"matchLabels": {"set": label}});
+        }
+        None => source["name"] = json!(select),
+    }
+    source
+}
+
+pub fn world(bundles: Vec<Bundle>, reports: &[(&str, Value)]) -> World {
+    let mut world = World::default();
+    bundles.into_iter().for_each(|bundle| world.set_bundle(bundle));
+    for (node, sources) in reports {
+        let status = json!({"sources": sources});
+        let status = serde_json::from_value(status).unwrap();
+        let at = "2026-03-01T12:00:00Z".to_owned();
+        world.reports.insert((*node).to_owned(), Reported { status, at });
+    }
+    world
+}
+
+/// How far each has come: name, nodes, have, lacking, leftover, state.
+fn lines(world: &World) -> Vec<String> {
+    let nodes = |all: &[At]| all.iter().map(|at| at.node.as_str()).collect::<Vec<_>>().join(",");
+    let line = |each: Delivery| {
+        let (lacking, leftover) = (nodes(&each.lacking), nodes(&each.leftover));
+        format!(
+            "{} {}/{} -[{lacking}] +[{leftover}] {}",
+            each.name,
+            each.have,
+            each.nodes,
+            each.state()
+        )
+    };
+    deliveries(world).into_iter().map(line).collect()
+}
+
+#[test]
+fn nodes_have_what_all_their_volumes_have() {
+    let (old, new) = (bundle("x", "", 1, 0), bundle("x", "", 2, 1));
+    let reports = [
+        ("n1", json!([source("x", &[&new])])),
+        ("n2", json!([source("x", &[&old])])),
+        ("n3", json!([source("x", &[&new]), source("x", &[&old])])),
+        ("n4", json!([source("x", &[])])),
+        ("n5", json!([])),
+        ("n6", json!([source("x", &[&new]), source("x", &[&new])])),
+    ];
+    let world = world(vec![new.clone(), bundle("y", "", 1, 0)], &reports);
+    assert_eq!(lines(&world), ["x 2/5 -[n2,n3,n4] +[] incomplete", "y 0/0 -[] +[] unused"]);
+    let found = deliveries(&world);
+    let carries = found[0].lacking.iter().map(|at| at.volumes[0].carries.clone());
+    let digest = digest_text(&old.anchors.digest());
+    let before = Carries::Bundle { generation: 1, digest };
+    assert_eq!(carries.collect::<Vec<_>>(), [before.clone(), before, Carries::Unknown]);
+    assert_eq!(found[0].carriers.len(), 4);
+}
+
+#[test]
+fn it_is_the_content_that_counts() {
+    let (one, again) = (bundle("x", "", 1, 0), bundle("x", "", 7, 0));
+    let world = world(vec![again], &[("n1", json!([source("x", &[&one])]))]);
+    assert_eq!(lines(&world), ["x 1/1 -[] +[] delivered"]);
+}
+
+#[test]
+fn labels_say_who_should_have_it() {
+    let (live, next) = (bundle("a.b:c:live", "live", 1, 0), bundle("a.b:c:next", "next", 1, 1));
+    let nothing = json!({"signerName": "a.b/c", "volumes": ["ns/p/v"]});
+    let reports = [
+        ("canary", json!([source("set=next", &[&next]), source("set=", &[&live, &next])])),
+        ("n1", json!([source("set=live", &[&live])])),
+        ("n2", json!([source("set=live", &[&live, &next])])),
+        ("n3", json!([source("set=", &[&live])])),
+        ("n4", json!([nothing])),
+    ];
+    let world = world(vec![live, next], &reports);
+    assert_eq!(
+        lines(&world),
+        ["a.b:c:live 4/4 -[] +[] delivered", "a.b:c:next 1/2 -[n3] +[n2] incomplete"]
+    );
+    assert!(deliveries(&world)[1].is_of("a.b/c") && !deliveries(&world)[1].is_of("a.b/d"));
+}
+
+#[test]
+fn those_that_are_gone_are_seen_where_they_are() {
+    let (gone, live) = (bundle("a.b:c:gone", "live", 1, 0), bundle("a.b:c:live", "live", 1, 1));
+    let mut blocked = source("set=live", &[&gone]);
+    blocked["message"] = json!("no disk");
+    let mut optional = source("never", &[]);
+    optional["optional"] = json!(true);
+    let reports = [
+        ("n1", json!([source("set=live", &[&live])])),
+        ("n2", json!([blocked, source("a.b:c:gone", &[&gone])])),
+        ("n3", json!([source("never", &[])])),
+        ("n4", json!([optional])),
+    ];
+    let world = world(vec![live], &reports);
+    assert_eq!(
+        lines(&world),
+        [
+            "a.b:c:gone 0/0 -[] +[n2] gone",
+            "a.b:c:live 1/2 -[n2] +[] incomplete",
+            "never 0/1 -[n3] +[] absent",
+        ]
+    );
+    let found = deliveries(&world);
+    assert!(found[0].is_of("a.b/c") && !found[2].is_of("a.b/c"));
+    assert_eq!(found[0].carriers[0].volumes.len(), 2);
+    assert_eq!(found[1].lacking[0].volumes[0].message, "no disk");
+    assert_eq!(found[1].lacking[0].volumes[0].carries, Carries::Nothing);
+}
+
+#[test]
+fn a_report_that_is_cut_proves_nothing() {
+    let new = bundle("x", "", 2, 1);
+    let mut world = world(vec![new.clone()], &[("n1", json!([source("x", &[&new])]))]);
+    world.reports.get_mut("n1").unwrap().status.more_sources = 1;
+    assert_eq!(lines(&world), ["x 0/1 -[n1] +[] incomplete"]);
+    assert_eq!(deliveries(&world)[0].lacking[0].volumes[0].message, CUT);
+}
+
+#[test]
+fn nodes_without_a_report_are_told_apart() {
+    let mut world = world(Vec::new(), &[("n1", json!([]))]);
+    assert!(world.silent().is_empty());
+    world.nodes = Some(["n1", "n2"].map(str::to_owned).into());
+    assert_eq!(world.silent(), ["n2"]);
+}

@@ -1,0 +1,225 @@
+//! `windlass trust status`: which nodes have which bundle, from what nodes report.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Output, Stdio};
+use std::sync::Arc;
+
+use hyper::Method;
+use serde_json::{Value, json};
+use windlass_node::trust::object::digest_text;
+use windlass_node::volume::content::Bundle;
+
+use crate::access::add_user;
+use crate::issue::{fails, ok, windlass};
+use crate::kubectl::Kubectl;
+use crate::server::{PATIENCE, Place, lines, wait};
+
+const TRUSTS: &str = "/apis/windlass.dev/v1alpha1/nodetrusts";
+
+fn anchors(name: &str) -> String {
+    let folder = "../server/tests/api/conformance/fixtures";
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join(name);
+    fs::read_to_string(file).unwrap()
+}
+
+fn digest(anchors: &str) -> String {
+    digest_text(&Bundle::new("x", 0, "", BTreeMap::new(), anchors).anchors.digest())
+}
+
+fn bundle(name: &str, anchors: &str) -> String {
+    json!({"apiVersion": "certificates.k8s.io/v1", "kind": "ClusterTrustBundle",
+           "metadata": {"name": name}, "spec": {"trustBundle": anchors}})
+    .to_string()
+}
+
+/// The report of a node that has a bundle in one volume.
+fn report(node: &str, bundle: &str, generation: i64, digest: &str) -> Value {
+    let carried = json!([{"name": bundle, "generation": generation, "digest": digest}]);
+    json!({"apiVersion": "windlass.dev/v1alpha1", "kind": "NodeTrust", "metadata": {"name": node},
+           "status": {"volumes": 1, "blocked": 0, "bundles": 1, "sources": [
+               {"name": bundle, "digest": digest, "bundles": carried,
+                "volumes": ["default/web-0/trust"]}]}})
+}
+
+fn node(name: &str) -> String {
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}).to_string()
+}
+
+/// What it says to people and to others; it must exit with this.
+fn said(admin: &Kubectl, code: i32, args: &[&str]) -> (String, String) {
+    let args = [&["trust", "status"], args].concat();
+    let Output { status, stdout, stderr } = windlass(admin, &args).output().unwrap();
+    let [out, err] = [stdout, stderr].map(|text| String::from_utf8(text).unwrap());
+    assert_eq!(status.code(), Some(code), "{args:?}: {out}\n{err}");
+    (out, err)
+}
+
+/// A command of which only the complaints are read.
+fn quiet(admin: &Kubectl, args: &[&str]) -> Child {
+    windlass(admin, args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn it_says_which_nodes_have_a_bundle_and_waits_for_them() {
+    let admin = Kubectl::new();
+    let apply = |text: &str| admin.ok_with(text, &["apply", "-f", "-"]);
+    let (old, new) = (anchors("ca-p256.pem"), anchors("ca-ed25519.pem"));
+    apply(&bundle("roots", &old));
+    for name in ["n1", "n2", "n3"] {
+        apply(&node(name));
+    }
+    for name in ["n1", "n2"] {
+        apply(&report(name, "roots", 1, &digest(&old)).to_string());
+    }
+
+    let (out, err) = said(&admin, 0, &["roots"]);
+    assert!(out.starts_with("roots: generation 1, 1 certificate, sha256:"), "{out}");
+    assert!(out.ends_with("\n2 of 2 nodes have it.\n"), "{out}");
+    assert_eq!(err, "windlass: no report on trust from 1 node: n3\n");
+
+    // It changes, and one node takes it.
+    apply(&bundle("roots", &new));
+    apply(&report("n1", "roots", 2, &digest(&new)).to_string());
+    let (out, _) = said(&admin, 1, &[]);
+    let row = out.lines().find(|line| line.starts_with("roots ")).unwrap().split_whitespace();
+    assert_eq!(row.collect::<Vec<_>>(), ["roots", "2", "1", "2", "1", "1", "incomplete"]);
+    let (out, _) = said(&admin, 1, &["roots"]);
+    assert!(out.contains("1 of 2 nodes have it; this one does not:\nNODE "), "{out}");
+    let last = out.lines().last().unwrap().split("   ").map(str::trim).collect::<Vec<_>>();
+    assert_eq!(last[..3], ["n2", "generation 1", "default/web-0/trust"]);
+    assert_eq!(said(&admin, 1, &["roots", "-o", "name"]).0, "n2\n");
+    let document: Value = serde_json::from_str(&said(&admin, 1, &["-o", "json"]).0).unwrap();
+    assert_eq!(document["nodesWithoutReport"], json!(["n3"]));
+    let items = document["items"].as_array().unwrap();
+    let roots = items.iter().find(|item| item["name"] == "roots").unwrap();
+    assert_eq!((&roots["nodes"], &roots["digest"]), (&json!(2), &json!(digest(&new))));
+    let yaml: Value = serde_saphyr::from_str(&said(&admin, 1, &["roots", "-o", "yaml"]).0).unwrap();
+    assert_eq!(yaml["lacking"][0]["node"], "n2");
+    assert_eq!(said(&admin, 0, &["--signer", "example.com/none"]).0, "");
+    let (_, err) = said(&admin, 1, &["roots", "--wait", "--timeout", "1s"]);
+    assert!(err.contains("it is not so after 1s"), "{err}");
+
+    // Whoever waits is let go when the other one has it.
+    let args = ["trust", "status", "roots", "--wait"];
+    let mut waiting = quiet(&admin, &args);
+    let told = lines(waiting.stderr.take().unwrap()).recv_timeout(PATIENCE).unwrap();
+    assert_eq!(told, "windlass: waiting: 1 of 2 nodes have it; this one does not");
+    apply(&report("n2", "roots", 2, &digest(&new)).to_string());
+    assert!(wait(&mut waiting, PATIENCE).is_some_and(|status| status.success()));
+}
+
+#[test]
+fn it_says_who_still_has_what_is_gone() {
+    let admin = Kubectl::new();
+    let apply = |text: &str| admin.ok_with(text, &["apply", "-f", "-"]);
+    let text = anchors("ca-p256.pem");
+    apply(&bundle("roots", &text));
+    apply(&report("n1", "roots", 1, &digest(&text)).to_string());
+    said(&admin, 0, &["roots"]);
+    let (out, _) = said(&admin, 1, &["roots", "--gone"]);
+    assert!(out.starts_with("roots: 1 node has it:\n"), "{out}");
+    admin.ok(&["delete", "clustertrustbundle", "roots"]);
+    let (out, _) = said(&admin, 1, &["roots"]);
+    assert!(out.starts_with("roots: there is no such bundle\n1 node has it in volumes"), "{out}");
+    assert!(said(&admin, 1, &[]).0.contains(" gone\n"));
+
+    let args = ["trust", "status", "roots", "--gone", "--wait"];
+    let mut waiting = quiet(&admin, &args);
+    let told = lines(waiting.stderr.take().unwrap()).recv_timeout(PATIENCE).unwrap();
+    assert_eq!(told, "windlass: waiting: 1 node has it");
+    admin.ok(&["delete", "nodetrust", "n1"]);
+    assert!(wait(&mut waiting, PATIENCE).is_some_and(|status| status.success()));
+    said(&admin, 0, &["roots", "--gone"]);
+    let none = fails(&admin, &["trust", "status", "roots"]);
+    assert!(none.contains("there is no bundle \"roots\""), "{none}");
+}
+
+#[test]
+fn who_may_read_reports() {
+    let admin = Kubectl::new();
+    let reader = admin.with(add_user(&admin, "reader", &[]));
+    let refused = fails(&reader, &["trust", "status"]);
+    assert!(refused.contains("cannot list resource \"clustertrustbundles\""), "{refused}");
+    let binding = ["create", "clusterrolebinding", "reader", "--user", "reader"];
+    admin.ok(&[&binding[..], &["--clusterrole", "windlass:trust-reader"]].concat());
+    ok(&reader, &["trust", "status"]);
+}
+
+#[test]
+fn kubectl_knows_the_kind() {
+    let admin = Kubectl::new();
+    let text = anchors("ca-p256.pem");
+    let good = report("n1", "roots", 1, &digest(&text));
+    let created = admin.ok_with(&good.to_string(), &["create", "-f", "-"]);
+    assert_eq!(created, "nodetrust.windlass.dev/n1 created\n");
+    for name in ["nodetrusts", "nodetrust", "ntr", "nodetrusts.windlass.dev"] {
+        let table = admin.ok(&["get", name]);
+        let mut rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        assert_eq!(rows.next().unwrap(), ["NAME", "VOLUMES", "BLOCKED", "BUNDLES", "AGE"]);
+        assert_eq!(rows.next().unwrap()[..4], ["n1", "1", "0", "1"]);
+    }
+    assert_eq!(admin.json(&["get", "ntr", "n1"])["status"], good["status"]);
+    let explained = admin.ok(&["explain", "nodetrust.status.sources"]);
+    for words in ["GROUP:      windlass.dev", "labelSelector", "Why these volumes do not have"] {
+        assert!(explained.contains(words), "{words} in\n{explained}");
+    }
+    let mut bad = good.clone();
+    bad["status"]["sources"][0]["digest"] = json!("sha256:0");
+    let refused = admin.fails_with(&bad.to_string(), &["replace", "-f", "-"]);
+    assert!(refused.contains("status.sources[0].digest: Invalid value"), "{refused}");
+    bad["status"]["sources"][0] = json!({"name": "roots", "sort": "x"});
+    let refused = admin.fails_with(&bad.to_string(), &["replace", "-f", "-"]);
+    assert!(refused.contains("unknown field \"status.sources[0].sort\""), "{refused}");
+    let printed = ok(&admin, &["crds"]);
+    assert!(printed.contains("\n  name: nodetrusts.windlass.dev\n"), "{printed}");
+}
+
+#[test]
+fn a_report_goes_with_its_node() {
+    let admin = Kubectl::new();
+    admin.ok_with(&node("n1"), &["create", "-f", "-"]);
+    let uid = admin.json(&["get", "node", "n1"])["metadata"]["uid"].clone();
+    let mut object = report("n1", "roots", 1, &digest(""));
+    let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": uid});
+    object["metadata"]["ownerReferences"] = json!([owner]);
+    admin.ok_with(&object.to_string(), &["create", "-f", "-"]);
+    admin.ok(&["delete", "node", "n1"]);
+    admin.ok(&["wait", "--for=delete", "nodetrust/n1", "--timeout=30s"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thousands_of_nodes_are_read_page_by_page() {
+    let place = Place::new();
+    let log = place.path().join("audit.log");
+    let mut command = place.up("127.0.0.1:0");
+    command.arg("--audit-log-path").arg(&log);
+    let Ok(server) = place.launch(command) else { panic!("it did not start") };
+    let text = anchors("ca-p256.pem");
+    let mut connection = server.http().connect().await.unwrap();
+    for number in 0..2000 {
+        let (digest, generation) = match number {
+            1234 | 1999 => (format!("sha256:{}", "0".repeat(64)), 3),
+            _ => (digest(&text), 4),
+        };
+        let object = report(&format!("n{number:04}"), "roots", generation, &digest);
+        let (code, answer) = connection.ask(Method::POST, TRUSTS, &object).await.unwrap();
+        assert_eq!(code, 201, "{answer}");
+    }
+    let admin = Kubectl::on(server);
+    admin.ok_with(&bundle("roots", &text), &["create", "-f", "-"]);
+    let (out, _) = said(&admin, 1, &["roots"]);
+    assert!(out.contains("\n1,998 of 2,000 nodes have it; these 2 do not:\n"), "{out}");
+    assert_eq!(said(&admin, 1, &["roots", "-o", "name"]).0, "n1234\nn1999\n");
+    // The log is whole when the process has ended.
+    let _place = Arc::into_inner(admin.server).unwrap().stop();
+    let events = fs::read_to_string(log).unwrap();
+    let events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let lists = events
+        .filter(|event| event["verb"] == "list" && event["objectRef"]["resource"] == "nodetrusts");
+    let pages = lists.map(|event| event["requestURI"].as_str().unwrap().to_owned());
+    let pages = pages.collect::<Vec<_>>();
+    assert_eq!(pages.len(), 8, "{pages:?}");
+    assert!(pages.iter().all(|page| page.contains("limit=500")), "{pages:?}");
+}
