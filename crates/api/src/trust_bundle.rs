@@ -9,6 +9,7 @@
 //! ClusterTrustBundles; the status says what each source gave; names that do not fit into a label
 //! are refused, and so are keys that no ConfigMap can have.
 
+mod describe;
 mod kind;
 mod rules;
 mod schema;

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::describe::describe;
 use super::shape::{Object, Rule, Shape, count, elsewhere, has, may, must};
 use super::{GROUP, JKS_PASSWORD, KIND, PLURAL, VERSION};
 use crate::field::{Errors, Path};
@@ -42,6 +43,22 @@ pub fn custom_resource_definition() -> Value {
         let kind = if name == "Age" { "date" } else { "string" };
         json!({"name": name, "type": kind, "jsonPath": path, "description": description})
     });
+    let mut schema = json!({
+        "type": "object",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": SPEC.open_api(),
+            "status": STATUS.open_api(),
+        },
+        "x-kubernetes-validations": [{
+            "rule": "size(self.metadata.name) <= 63",
+            "message": "metadata.name must be no more than 63 characters",
+        }],
+    });
+    describe(&mut schema);
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -56,21 +73,7 @@ pub fn custom_resource_definition() -> Value {
                 "storage": true,
                 "additionalPrinterColumns": columns,
                 "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {
-                    "type": "object",
-                    "required": ["spec"],
-                    "properties": {
-                        "apiVersion": {"type": "string"},
-                        "kind": {"type": "string"},
-                        "metadata": {"type": "object"},
-                        "spec": SPEC.open_api(),
-                        "status": STATUS.open_api(),
-                    },
-                    "x-kubernetes-validations": [{
-                        "rule": "size(self.metadata.name) <= 63",
-                        "message": "metadata.name must be no more than 63 characters",
-                    }],
-                }},
+                "schema": {"openAPIV3Schema": schema},
             }],
         },
     })
