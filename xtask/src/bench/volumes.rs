@@ -102,10 +102,11 @@ fn signers() -> String {
 }
 
 /// Roots, of which there can be more.
-struct Roots(Vec<String>);
+pub struct Roots(Vec<String>);
 
 impl Roots {
-    fn new(count: usize) -> Result<Self> {
+    /// So many.
+    pub fn new(count: usize) -> Result<Self> {
         let mut roots = Self(Vec::new());
         for _ in 0..count {
             roots.add()?;
@@ -113,7 +114,13 @@ impl Roots {
         Ok(roots)
     }
 
-    fn add(&mut self) -> Result<()> {
+    /// As PEM.
+    pub fn text(&self) -> String {
+        self.0.concat()
+    }
+
+    /// One more.
+    pub fn add(&mut self) -> Result<()> {
         let subject = Subject::new(&format!("root {}", self.0.len()), &[])?;
         let validity = Validity::lasting(OffsetDateTime::now_utc(), time::Duration::days(30))?;
         let serial = Serial::random(&SystemRandom::new())?;
@@ -136,7 +143,7 @@ async fn put_bundle(admin: &Client, roots: &Roots, method: Method, path: &str) -
         "apiVersion": "certificates.k8s.io/v1",
         "kind": "ClusterTrustBundle",
         "metadata": metadata,
-        "spec": {"signerName": SIGNER, "trustBundle": roots.0.concat()},
+        "spec": {"signerName": SIGNER, "trustBundle": roots.text()},
     });
     connection.expect(method, path, bundle.to_string().into()).await?;
     Ok(())
