@@ -10,6 +10,7 @@ mod client;
 mod floor;
 mod issuing;
 mod nodes;
+mod process;
 mod rates;
 mod server;
 mod startup;

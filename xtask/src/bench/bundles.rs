@@ -1,15 +1,18 @@
 //! Trust Bundles on their way into every namespace: one for many namespaces, and many at once.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use hyper::Method;
 use serde_json::{Value, json};
+use tokio::process::Command;
 
 use super::Bench;
 use super::client::{Client, Connection, Protocol};
+use super::process::Process;
 use super::server::Server;
 use super::table::{Row, Table};
 use super::volumes::Roots;
@@ -27,10 +30,10 @@ const PATIENCE: Duration = Duration::from_secs(180);
 pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
     let count = if bench.args.quick { 100 } else { 2_000 };
     let data = bench.scratch.join("bundles");
-    let server = Server::start(bench, &data).await?;
+    let server = Server::start_alone(bench, &data).await?;
     let mut admin = server.client.connect(Protocol::Http1).await?;
     make_namespaces(&mut admin, count).await?;
-    let before = server.resident()?;
+    let controllers = controllers(bench, &data)?;
     let mut roots = Roots::new(CERTIFICATES)?;
     let title = format!("a Bundle of {CERTIFICATES} certificates in {count} namespaces");
 
@@ -47,23 +50,34 @@ pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
     let second = until_all(&server.client, "all", count, &first).await?;
     let took = began.elapsed().as_secs_f64();
     table.add(Row::lower(format!("{title}: a change is in all after"), took, "s"));
-    let peak = server.peak()? as f64 / f64::from(1 << 20);
-    table.add(
-        Row::lower(format!("{title}: memory of server and controllers, at most"), peak, "MiB")
-            .note(format!("{} MiB before", before >> 20)),
-    );
-    server.stop().await?;
+    add_memory(table, &title, &controllers)?;
+    controllers.stop().await?;
 
     // Another process looks at everything anew.
-    let server = Server::start(bench, &data).await?;
-    let mut admin = server.client.connect(Protocol::Http1).await?;
+    let controllers = self::controllers(bench, &data)?;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let third = targets(&mut admin, "all").await?;
     let written = third.iter().filter(|(name, version)| second.get(*name) != Some(version));
     let written = written.count() as f64;
     table.add(Row::lower(format!("{title}: writes of a second pass"), written, ""));
     measure_many(&server.client, table, count).await?;
+    add_memory(table, &format!("{MANY} Bundles at once, {count} targets"), &controllers)?;
+    controllers.stop().await?;
     server.stop().await
+}
+
+/// Controllers in a process of their own, so that their memory is their own.
+fn controllers(bench: &Bench, data: &Path) -> Result<Process> {
+    let mut command = Command::new(&bench.binary);
+    command.args(["controllers", "--leader-elect=false"]);
+    command.arg("--kubeconfig").arg(data.join("admin.kubeconfig"));
+    Process::start(&mut command, &bench.scratch.join("controllers.log"))
+}
+
+fn add_memory(table: &mut Table, title: &str, controllers: &Process) -> Result<()> {
+    let peak = controllers.peak()? as f64 / f64::from(1 << 20);
+    table.add(Row::lower(format!("{title}: the controllers' memory, at most"), peak, "MiB"));
+    Ok(())
 }
 
 /// Many Bundles, each for as many namespaces as there are for each of them.

@@ -78,11 +78,11 @@ async fn measure_pods(bench: &Bench, table: &mut Table, count: usize) -> Result<
         );
     }
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let before = agent.cpu()?;
+    let before = agent.process.cpu()?;
     tokio::time::sleep(IDLE).await;
-    let busy = (agent.cpu()? - before) / IDLE.as_secs_f64() * 100.0;
+    let busy = (agent.process.cpu()? - before) / IDLE.as_secs_f64() * 100.0;
     table.add(Row::lower(format!("{title}: the idle agent's share of a core"), busy, "%"));
-    let resident = agent.resident()? as f64 / f64::from(1 << 20);
+    let resident = agent.process.resident()? as f64 / f64::from(1 << 20);
     table.add(Row::lower(format!("{title}: the idle agent's memory"), resident, "MiB"));
     agent.stop().await?;
     server.stop().await
