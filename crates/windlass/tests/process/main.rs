@@ -10,6 +10,7 @@ mod access;
 mod audit;
 mod bad_input;
 mod bundle_command;
+mod bundle_lives;
 mod ca_swaps;
 mod canary;
 mod certificates;
