@@ -4,6 +4,7 @@
 //! wrong. The comments on the fields are what `--help` says.
 
 mod access;
+mod bundles;
 mod controllers;
 mod node;
 mod requests;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 pub use access::{AccessArgs, AuditArgs, InflightArgs};
+pub use bundles::BundleSyncArgs;
 pub use controllers::{ControllersArgs, ElectionArgs, IssuingArgs};
 pub use node::{NodeArgs, NodeCommand, NodeRunArgs, NodeStatusArgs};
 pub use requests::{
@@ -180,6 +182,8 @@ pub struct UpArgs {
     pub serve: ServeArgs,
     #[command(flatten)]
     pub issuing: IssuingArgs,
+    #[command(flatten)]
+    pub bundles: BundleSyncArgs,
     /// Make this machine a node of this name as well. Its certificates are kept in the data
     /// directory.
     #[arg(long, value_name = "NAME", value_parser = values::node_name, conflicts_with = "no_node")]
