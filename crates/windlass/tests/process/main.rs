@@ -9,6 +9,7 @@
 mod access;
 mod audit;
 mod bad_input;
+mod bundles;
 mod ca_swaps;
 mod canary;
 mod certificates;

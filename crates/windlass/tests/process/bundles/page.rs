@@ -1,0 +1,1 @@
+//! The page about Bundles, done as it says.
