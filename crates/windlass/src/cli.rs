@@ -20,7 +20,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 pub use access::{AccessArgs, AuditArgs, InflightArgs};
-pub use bundles::BundleSyncArgs;
+pub use bundles::{BundleCommand, BundleStatusArgs, BundleSyncArgs};
 pub use controllers::{ControllersArgs, ElectionArgs, IssuingArgs};
 pub use node::{NodeArgs, NodeCommand, NodeRunArgs, NodeStatusArgs};
 pub use requests::{
@@ -28,7 +28,7 @@ pub use requests::{
 };
 pub use signers::{SignerCheckArgs, SignerCommand, SignerListArgs, SignerShowArgs, SignersOfArgs};
 pub use tokens::{TokenCommand, TokenCreateArgs, TokenDeleteArgs, TokenListArgs, Ttl};
-pub use trust::{TrustCommand, TrustStatusArgs};
+pub use trust::{TrustCommand, TrustPackageArgs, TrustStatusArgs};
 pub use values::{Expiry, FeatureGate, Plugin};
 
 /// The certificate and trust plane of Kubernetes in one program.
@@ -84,9 +84,13 @@ pub enum Command {
     /// List, check or show signers: who signs what, with which CA, and what waits for them.
     #[command(subcommand)]
     Signer(SignerCommand),
-    /// Ask which nodes have a trust bundle in their volumes, and which do not.
+    /// Ask which nodes have a trust bundle in their volumes, and which do not; or whom this machine
+    /// trusts.
     #[command(subcommand)]
     Trust(TrustCommand),
+    /// Ask what became of a Bundle of trust-manager.
+    #[command(subcommand)]
+    Bundle(BundleCommand),
     /// Print the custom resources of Windlass, for servers that are not Windlass.
     ///
     /// They are YAML: pipe them into kubectl apply -f -.

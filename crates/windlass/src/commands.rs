@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod bundle;
 mod can_i;
 mod connect;
 mod controllers;
@@ -35,6 +36,7 @@ pub fn run(command: Command) -> Result<()> {
         Command::Csr(command) => csr::run(command),
         Command::Signer(command) => signer::run(command),
         Command::Trust(command) => trust::run(command),
+        Command::Bundle(command) => bundle::run(command),
         Command::Crds => crds::run(),
         Command::Token(command) => token::run(command),
         Command::CanI(arguments) => can_i::run(arguments),

@@ -3,11 +3,43 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
-use clap::Args;
+use clap::{Args, Subcommand};
 use windlass_controllers::bundles::pool::Filters;
 use windlass_controllers::bundles::{PackageFile, Settings, TRUST_NAMESPACE};
 
+use super::requests::{OutputArgs, ServerOfArgs};
 use super::values;
+
+const STATUS_EXAMPLE: &str = "\
+Examples:
+  What a Bundle gathered, where it is, and what is wrong:
+    windlass bundle status my-org.com
+
+  All about its certificates, for a program:
+    windlass bundle status my-org.com -o json";
+
+/// What can be asked about Bundles.
+#[derive(Debug, Subcommand)]
+pub enum BundleCommand {
+    /// Show a Bundle: its sources, its certificates, its targets, and what is wrong and where.
+    /// Exits with 1 if something is wrong.
+    ///
+    /// Certificates are those that the targets hold. Each target is compared with what the Bundle says.
+    Status(BundleStatusArgs),
+}
+
+/// Flags of `windlass bundle status`.
+#[derive(Debug, Args)]
+#[command(after_help = STATUS_EXAMPLE)]
+pub struct BundleStatusArgs {
+    /// The Bundle.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    #[command(flatten)]
+    pub output: OutputArgs,
+    #[command(flatten)]
+    pub server: ServerOfArgs,
+}
 
 /// What `controllers` and `up` are told about Bundles.
 #[derive(Debug, Args)]
@@ -88,6 +120,13 @@ mod tests {
         let error = missing.settings().map(drop).unwrap_err();
         assert!(format!("{error:#}").starts_with("--default-package-location: "), "{error:#}");
         assert!(parse("--target-namespaces A_B").is_err());
+        let line = ["windlass", "bundle", "status", "roots", "-o", "wide"];
+        let Command::Bundle(BundleCommand::Status(status)) =
+            Cli::try_parse_from(line).unwrap().command
+        else {
+            panic!("{line:?}");
+        };
+        assert_eq!(status.name, "roots");
         assert!(parse("--secret-targets-enabled=perhaps").is_err());
     }
 }

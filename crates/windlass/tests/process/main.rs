@@ -10,6 +10,7 @@ mod access;
 mod audit;
 mod bad_input;
 mod bundles;
+mod bundle_command;
 mod ca_swaps;
 mod canary;
 mod certificates;
