@@ -9,8 +9,8 @@
 mod access;
 mod audit;
 mod bad_input;
-mod bundles;
 mod bundle_command;
+mod bundles;
 mod ca_swaps;
 mod canary;
 mod certificates;

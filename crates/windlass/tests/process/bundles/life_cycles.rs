@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::scene::{Scene, TRUST, joined, root};
+use super::scene::{Scene, TRUST, joined, root, wait_for};
 use crate::server::Place;
 use crate::volumes::world::until;
 
@@ -121,37 +121,39 @@ fn sources_change(scene: &Scene, kind: &str, default: &str) -> String {
     text
 }
 
+/// Each in another namespace: who changes one target again and again is let be for a while.
 fn drift_is_repaired(scene: &Scene, kind: &str, text: &str) {
     let field = if kind == "secrets" { "stringData" } else { "data" };
-    let edit = |patch: Value| {
+    let edit = |namespace: &str, patch: Value| {
         let patch = patch.to_string();
-        scene.ok(&["patch", kind, NAME, "-n", "default", "--type=merge", "-p", &patch]);
+        scene.ok(&["patch", kind, NAME, "-n", namespace, "--type=merge", "-p", &patch]);
     };
-    edit(json!({field: {KEY: "nothing"}}));
+    edit("default", json!({field: {KEY: "nothing"}}));
     scene.is_everywhere(kind, NAME, KEY, text);
-    edit(json!({"data": null}));
+    edit("later", json!({"data": null}));
+    scene.is_everywhere(kind, NAME, KEY, text);
+    scene.ok(&["delete", kind, NAME, "-n", "kube-public"]);
     scene.is_everywhere(kind, NAME, KEY, text);
     // Not only what is in it: who it belongs to, and what it was made from.
-    edit(json!({"metadata": {"annotations": null, "ownerReferences": null}}));
-    until("the target is nobody's", || {
-        let metadata = &scene.target(kind, "default", NAME)["metadata"];
-        let owned = metadata["ownerReferences"][0]["name"] == NAME;
-        let hashed = metadata["annotations"]["trust.cert-manager.io/hash"].is_string();
-        (owned && hashed).then_some(())
-    });
-    scene.ok(&["label", kind, NAME, "-n", "default", "trust.cert-manager.io/bundle-"]);
-    until("the target has no label", || {
-        let labels = &scene.target(kind, "default", NAME)["metadata"]["labels"];
-        (labels["trust.cert-manager.io/bundle"] == NAME).then_some(())
-    });
-    scene.ok(&["delete", kind, NAME, "-n", "default"]);
-    scene.is_everywhere(kind, NAME, KEY, text);
+    let is_marked = |namespace: &str| {
+        wait_for(|| {
+            let found = scene.target(kind, namespace, NAME);
+            let metadata = &found["metadata"];
+            let good = metadata["ownerReferences"][0]["name"] == NAME
+                && metadata["labels"]["trust.cert-manager.io/bundle"] == NAME
+                && metadata["annotations"]["trust.cert-manager.io/hash"].is_string();
+            good.then_some(()).ok_or(format!("{found:#}"))
+        });
+    };
+    edit(TRUST, json!({"metadata": {"annotations": null, "ownerReferences": null}}));
+    is_marked(TRUST);
+    scene.ok(&["label", kind, NAME, "-n", "kube-system", "trust.cert-manager.io/bundle-"]);
+    is_marked("kube-system");
     // Somebody else's key in a target is theirs.
-    edit(json!({field: {"mine": "stays"}}));
-    scene.ok(&["delete", kind, NAME, "-n", "later"]);
+    edit("kube-node-lease", json!({field: {"mine": "stays", KEY: "nothing"}}));
     scene.is_everywhere(kind, NAME, KEY, text);
-    assert!(scene.target(kind, "default", NAME)["data"]["mine"].is_string());
-    edit(json!({"data": {"mine": null}}));
+    assert!(scene.target(kind, "kube-node-lease", NAME)["data"]["mine"].is_string());
+    edit("kube-node-lease", json!({"data": {"mine": null}}));
 }
 
 fn selectors_narrow(scene: &Scene, kind: &str, text: &str) {

@@ -98,11 +98,15 @@ impl Scene {
         self.condition(name, "True", "Synced")
     }
 
-    /// Waits until the newest of a Bundle fails for this reason, and returns why. An event says the
-    /// same.
+    /// Waits until the newest of a Bundle fails for this reason, and returns why.
+    pub fn fails(&self, name: &str, reason: &str) -> String {
+        self.condition(name, "False", reason)["message"].as_str().unwrap().to_owned()
+    }
+
+    /// The same for the first failure with this reason, which is an event, too. Those that follow are
+    /// counted there.
     pub fn failed(&self, name: &str, reason: &str) -> String {
-        let condition = self.condition(name, "False", reason);
-        let message = condition["message"].as_str().unwrap().to_owned();
+        let message = self.fails(name, reason);
         let about = format!("--field-selector=involvedObject.name={name},reason={reason}");
         wait_for(|| {
             let events = self.admin().json(&["get", "events", "-A", &about]);
