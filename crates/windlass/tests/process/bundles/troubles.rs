@@ -60,8 +60,7 @@ fn what_is_not_a_certificate() {
     assert_eq!(message, format!("Failed to build bundle sources: {place}: {found}"));
     stays("line");
     let secret = key.lines().nth(1).unwrap();
-    let told =
-        scene.ok(&["get", "bundle,events", "secret", "-A", "-o", "yaml", "--ignore-not-found"]);
+    let told = scene.ok(&["get", "bundle/secret", "-o", "yaml"]) + &scene.ok(&["get", "events"]);
     let log = scene.admin().server.place().log();
     assert!(!told.contains(secret) && !log.contains(secret), "{told}\n{log}");
 
@@ -109,7 +108,7 @@ fn what_is_missing() {
     // A key that is missing is missing, too.
     scene.source("source", "other", &one);
     wait_for(|| {
-        let message = scene.failed("strict", "SourceNotFound");
+        let message = scene.fails("strict", "SourceNotFound");
         message.contains("at key").then_some(()).ok_or(message)
     });
     scene.source("source", KEY, &one);
@@ -219,6 +218,7 @@ fn what_belongs_to_others() {
     let message = scene.failed("roots", "SyncConfigMapTargetFailed");
     let words = "Failed to sync bundle ConfigMap to namespace \"default\": ";
     assert!(message.starts_with(words), "{message}");
+    assert!(message.contains("Only one reference can have Controller set to true"), "{message}");
     assert!(!message.contains("more: "), "{message}");
     assert_eq!(scene.target("configmaps", "default", "roots"), before);
     // The others do not wait for that one.
