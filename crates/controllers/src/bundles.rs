@@ -17,7 +17,7 @@
 //! All of that is thought through without an API server. Around it is the loop:
 //!
 //! - `run`: watches, and workers; `seen`, `targets`, `listing`: what the watches have brought;
-//!   `interest`: whom a change concerns.
+//!   `interest`: whom a change concerns; `rights`: what may be watched.
 //! - `pass`: brings one Bundle in order; `plan`: what is to be done about all its targets; `write`: does it.
 //! - `settings`: what it is told; `gauges`: what it tells Prometheus.
 //!
@@ -36,6 +36,7 @@ mod pass;
 mod plan;
 pub mod pool;
 pub mod reach;
+mod rights;
 mod run;
 mod seen;
 mod settings;

@@ -93,8 +93,8 @@ pub enum Command {
     Bundle(BundleCommand),
     /// Print the custom resources of Windlass, for servers that are not Windlass.
     ///
-    /// They are YAML: pipe them into kubectl apply -f -.
-    Crds,
+    /// They are YAML: pipe them into kubectl apply -f -. The Bundle takes the place of trust-manager's own.
+    Crds(CrdsArgs),
     /// Make, list or delete bootstrap tokens, with which machines join as nodes.
     #[command(subcommand)]
     Token(TokenCommand),
@@ -102,6 +102,24 @@ pub enum Command {
     CanI(CanIArgs),
     /// Print the version.
     Version,
+}
+
+/// Flags of `windlass crds`.
+#[derive(Debug, Args)]
+pub struct CrdsArgs {
+    /// Which: nodetrusts, bundles [default: all].
+    #[arg(value_name = "NAME", value_enum, hide_possible_values = true)]
+    pub names: Vec<Crd>,
+}
+
+/// A custom resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Crd {
+    /// What nodes report on trust.
+    #[value(name = "nodetrusts")]
+    NodeTrusts,
+    /// Which certificates are gathered, and where they go.
+    Bundles,
 }
 
 /// Flags of every command.

@@ -37,7 +37,7 @@ pub fn run(command: Command) -> Result<()> {
         Command::Signer(command) => signer::run(command),
         Command::Trust(command) => trust::run(command),
         Command::Bundle(command) => bundle::run(command),
-        Command::Crds => crds::run(),
+        Command::Crds(arguments) => crds::run(&arguments),
         Command::Token(command) => token::run(command),
         Command::CanI(arguments) => can_i::run(arguments),
         Command::Version => version::run(),

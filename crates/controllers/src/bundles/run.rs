@@ -13,13 +13,14 @@ use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::watcher::{self, Config, Event};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
-use tokio::sync::Notify;
+use tokio::sync::watch;
 use windlass_api::trust_bundle::{BUNDLE_LABEL, Bundle};
 
 use super::gather::{Held, HeldAnchors};
 use super::gauges;
 use super::listing::{Listing, News};
 use super::pass::Keeper;
+use super::rights;
 use super::seen::{Seen, Space, Watched};
 use super::settings::Settings;
 use super::target::{Kind, controller_of};
@@ -38,23 +39,19 @@ const WORKERS: usize = 8;
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(60));
 /// How soon to ask again what the server serves.
 const AGAIN: Duration = Duration::from_secs(2);
+/// How soon to ask again what is permitted.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
 /// What trust-manager's events come from.
 const REPORTER: &str = "bundles";
 
 /// Keeps the Bundles of a server in order, with the kind in the version that it has; does not end.
+/// Nothing else is looked at before there is one.
 pub async fn run(client: Client, resource: ApiResource, settings: Arc<Settings>, clock: Clock) {
     gauges::forget_all();
-    let anchors = loop {
-        match served::find(&client, TRUST_BUNDLES).await {
-            Ok(found) => break found,
-            Err(error) => tracing::debug!(%error, "cannot find out what the server serves"),
-        }
-        tokio::time::sleep(AGAIN).await;
-    };
     let kinds = [Kind::ConfigMap, Kind::Secret];
     let mut awaited = vec![Watched::Bundles, Watched::Namespaces];
     awaited.extend(kinds.map(Watched::Sources).into_iter().chain(kinds.map(Watched::Targets)));
-    awaited.extend(anchors.map(|_| Watched::Targets(Kind::ClusterTrustBundle)));
+    awaited.push(Watched::Targets(Kind::ClusterTrustBundle));
     let site = Site {
         keeper: Arc::new(Keeper {
             seen: Seen::new(&awaited),
@@ -68,6 +65,7 @@ pub async fn run(client: Client, resource: ApiResource, settings: Arc<Settings>,
             extended: AtomicBool::new(true),
         }),
         queue: Arc::new(Queue::new(&BUNDLES, BACKOFF)),
+        begun: watch::Sender::new(false),
         client,
     };
     let work = async {
@@ -75,24 +73,15 @@ pub async fn run(client: Client, resource: ApiResource, settings: Arc<Settings>,
         let reconcile = |name: String| site.keeper.clone().reconcile(name);
         pool::work(site.queue.clone(), WORKERS, reconcile).await;
     };
-    tokio::join!(
-        site.bundles(),
-        site.namespaces(),
-        site.config_maps(),
-        site.secrets(),
-        site.targets(Kind::ConfigMap, ApiResource::erase::<ConfigMap>(&())),
-        site.targets(Kind::Secret, ApiResource::erase::<Secret>(&())),
-        site.anchors(),
-        site.package(),
-        site.keeper.alarm.ring(|name| site.wake([name])),
-        work,
-    );
+    tokio::join!(site.bundles(), site.rest(), work);
 }
 
 #[derive(Clone)]
 struct Site {
     keeper: Arc<Keeper>,
     queue: Arc<Queue<String>>,
+    /// Whether there is a Bundle.
+    begun: watch::Sender<bool>,
     client: Client,
 }
 
@@ -102,6 +91,21 @@ impl Site {
             self.keeper.seen.stale(&name);
             self.queue.add(name);
         }
+    }
+
+    async fn rest(&self) {
+        // It cannot fail: the sender is here.
+        let _ = self.begun.subscribe().wait_for(|begun| *begun).await;
+        tokio::join!(
+            self.namespaces(),
+            self.config_maps(),
+            self.secrets(),
+            self.targets(Kind::ConfigMap, ApiResource::erase::<ConfigMap>(&())),
+            self.targets(Kind::Secret, ApiResource::erase::<Secret>(&())),
+            self.anchors(),
+            self.package(),
+            self.keeper.alarm.ring(|name| self.wake([name])),
+        );
     }
 
     async fn bundles(&self) {
@@ -116,6 +120,7 @@ impl Site {
                         if seen.put_bundle(bundle) {
                             self.wake([at.name]);
                         }
+                        self.begun.send_replace(true);
                     }
                     Err(error) => tracing::warn!(bundle = at.name, %error, "cannot be read"),
                 },
@@ -154,9 +159,10 @@ impl Site {
     }
 
     async fn config_maps(&self) {
-        let api: Api<ConfigMap> =
-            Api::namespaced(self.client.clone(), &self.keeper.settings.trust_namespace);
+        let at = &self.keeper.settings.trust_namespace;
         let (mut listing, kind) = (Listing::default(), Kind::ConfigMap);
+        self.permitted(Watched::Sources(kind), Some(at)).await;
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), at);
         feed::follow_selected(api, "configmaps", Config::default(), &BUNDLES, |event| {
             let Some(event) = self.heard(Watched::Sources(kind), event) else { return };
             self.source(kind, listing.hear(event), Held::of_config_map);
@@ -165,9 +171,10 @@ impl Site {
     }
 
     async fn secrets(&self) {
-        let api: Api<Secret> =
-            Api::namespaced(self.client.clone(), &self.keeper.settings.trust_namespace);
+        let at = &self.keeper.settings.trust_namespace;
         let (mut listing, kind) = (Listing::default(), Kind::Secret);
+        self.permitted(Watched::Sources(kind), Some(at)).await;
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), at);
         feed::follow_selected(api, "secrets", Config::default(), &BUNDLES, |event| {
             let Some(event) = self.heard(Watched::Sources(kind), event) else { return };
             self.source(kind, listing.hear(event), Held::of_secret);
@@ -192,44 +199,26 @@ impl Site {
     /// Watches targets everywhere, also where no Bundle goes any more. Who may see only the
     /// namespaces that are written to sees those.
     async fn targets(&self, kind: Kind, resource: ApiResource) {
-        let refused = Notify::new();
-        let everywhere = Api::all_with(self.client.clone(), &resource);
         let only = &self.keeper.settings.target_namespaces;
-        let whole = self.targets_within(kind, everywhere, None, |error| {
-            let fall_back = !only.is_empty() && refusal(error).is_some();
-            if fall_back {
-                refused.notify_one();
-            }
-            !fall_back
-        });
-        tokio::select! {
-            () = whole => {}
-            () = refused.notified() => {}
+        if only.is_empty() || rights::may_list(&self.client, kind, None).await {
+            let everywhere = Api::all_with(self.client.clone(), &resource);
+            return self.targets_within(kind, everywhere, None).await;
         }
         join_all(only.iter().map(|namespace| {
             let api = Api::namespaced_with(self.client.clone(), namespace, &resource);
-            self.targets_within(kind, api, Some(namespace), |_| true)
+            self.targets_within(kind, api, Some(namespace))
         }))
         .await;
     }
 
-    /// Watches targets in one namespace or everywhere. Errors are told unless `told` does not want
-    /// that.
-    async fn targets_within(
-        &self,
-        kind: Kind,
-        api: Api<Metadata>,
-        within: Option<&str>,
-        told: impl Fn(&watcher::Error) -> bool,
-    ) {
+    /// Watches targets in one namespace or everywhere.
+    async fn targets_within(&self, kind: Kind, api: Api<Metadata>, within: Option<&str>) {
+        self.permitted(Watched::Targets(kind), within).await;
         let (seen, mut listing, watched) =
             (&self.keeper.seen, Listing::default(), Watched::Targets(kind));
         let config = Config::default().labels(BUNDLE_LABEL);
         let plural = format!("{}s", kind.to_string().to_lowercase());
         feed::follow_selected(api, &plural, config, &BUNDLES, |event| {
-            if event.as_ref().is_err_and(|error| !told(error)) {
-                return;
-            }
             let Some(event) = self.heard(watched, event) else { return };
             match listing.hear(event) {
                 News::Is(at, object) => self.wake(seen.target(kind, &at, &object.metadata)),
@@ -247,6 +236,18 @@ impl Site {
     /// Watches ClusterTrustBundles while the server has them: they are sources, and targets.
     async fn anchors(&self) {
         loop {
+            match served::find(&self.client, TRUST_BUNDLES).await {
+                Ok(Some(_)) => break,
+                // There is nothing to wait for.
+                Ok(None) => {
+                    self.wake(self.keeper.seen.listed(Watched::Targets(Kind::ClusterTrustBundle)));
+                    break;
+                }
+                Err(error) => tracing::debug!(%error, "cannot find out what the server serves"),
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+        loop {
             let site = self.clone();
             served::while_served(self.client.clone(), TRUST_BUNDLES, REPORTER, move |resource| {
                 site.clone().anchors_of(resource)
@@ -258,6 +259,7 @@ impl Site {
     async fn anchors_of(self, resource: ApiResource) {
         let kind = Kind::ClusterTrustBundle;
         let _served = Served(self.clone());
+        self.permitted(Watched::Targets(kind), None).await;
         self.keeper.writer.write_anchors(Some(resource.clone()));
         self.wake(self.keeper.seen.has_anchors(true));
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
@@ -275,11 +277,7 @@ impl Site {
                     self.wake(seen.anchors(&at.name, None));
                 }
                 News::Listed(listed) => {
-                    let known = seen.view().trust_bundles.unwrap_or_default();
-                    let listed_names = listed.iter().map(|at| at.name.as_str());
-                    let listed_names = listed_names.collect::<std::collections::HashSet<_>>();
-                    let gone = known.keys().filter(|name| !listed_names.contains(name.as_str()));
-                    gone.for_each(|name| self.wake(seen.anchors(name, None)));
+                    self.wake(seen.keep_anchors(&listed));
                     self.wake(seen.keep_targets(kind, None, &listed));
                     self.wake(seen.listed(watched));
                 }
@@ -294,6 +292,16 @@ impl Site {
         let mut changes = package.changes();
         while changes.changed().await.is_ok() {
             self.wake(self.keeper.seen.users_of_package());
+        }
+    }
+
+    /// Waits until something may be listed; until then it is known that it cannot be.
+    async fn permitted(&self, watched: Watched, namespace: Option<&str>) {
+        let (Watched::Sources(kind) | Watched::Targets(kind)) = watched else { return };
+        while !rights::may_list(&self.client, kind, namespace).await {
+            let why = rights::refusal(kind, namespace);
+            self.wake(self.keeper.seen.refused(watched, why));
+            tokio::time::sleep(ASK_AGAIN).await;
         }
     }
 

@@ -240,6 +240,13 @@ impl Seen {
         state.concerned(|bundle| interest::reads_anchors(bundle, name, &signer, labels))
     }
 
+    /// Forgets the ClusterTrustBundles that are not listed; the answer is who read them.
+    pub fn keep_anchors(&self, listed: &HashSet<Namespaced>) -> Vec<String> {
+        let known = self.lock().trust_bundles.clone().unwrap_or_default();
+        let gone = known.keys().filter(|name| !listed.contains(&nowhere(name)));
+        gone.flat_map(|name| self.anchors(name, None)).collect()
+    }
+
     /// Notes what a namespace is now, or that it is gone; the answer is whom that concerns.
     pub fn namespace(&self, name: &str, space: Option<Space>) -> Vec<String> {
         let mut state = self.lock();
@@ -372,4 +379,55 @@ fn version(metadata: &ObjectMeta) -> u64 {
 
 fn nowhere(name: &str) -> Namespaced {
     Namespaced { namespace: String::new(), name: name.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use serde_json::json;
+
+    use super::*;
+    use crate::bundles::samples;
+
+    fn metadata(version: &str, label: &str) -> ObjectMeta {
+        let labels = json!({"trust.cert-manager.io/bundle": label});
+        let metadata = json!({"name": "bundle", "resourceVersion": version, "labels": labels});
+        serde_json::from_value(metadata).unwrap()
+    }
+
+    #[test]
+    fn what_was_written_does_not_hide_what_came_after() {
+        let (seen, kind) = (Seen::new(&[]), Kind::ConfigMap);
+        seen.put_bundle(samples::bundle(
+            json!([{"inLine": "x"}]),
+            json!({"configMap": {"key": "k"}}),
+        ));
+        let at = Namespaced { namespace: "a".to_owned(), name: "bundle".to_owned() };
+        let known = || seen.with_targets(|targets| targets.get(kind, "a", "bundle").is_some());
+        // The answer came first: the event that follows is no news.
+        seen.written(kind, &at, &metadata("5", "bundle"));
+        assert!(known());
+        assert!(seen.target(kind, &at, &metadata("5", "bundle")).is_empty());
+        assert_eq!(seen.target(kind, &at, &metadata("6", "other")), ["bundle"]);
+        // It was deleted before the answer came.
+        assert_eq!(seen.target_gone(kind, &at, &metadata("9", "bundle")), ["bundle"]);
+        seen.written(kind, &at, &metadata("8", "bundle"));
+        assert!(!known());
+    }
+
+    #[test]
+    fn work_begins_when_all_is_known_or_cannot_be() {
+        let (spaces, secrets) = (Watched::Namespaces, Watched::Targets(Kind::Secret));
+        let seen = Seen::new(&[spaces, secrets]);
+        seen.put_bundle(samples::bundle(json!([{"inLine": "x"}]), json!({"secret": {"key": "k"}})));
+        assert!(seen.listed(spaces).is_empty());
+        assert!(seen.ready().now_or_never().is_none());
+        assert_eq!(seen.refused(secrets, "no".to_owned()), ["bundle"]);
+        assert!(seen.refused(secrets, "no".to_owned()).is_empty(), "it is no news");
+        assert!(seen.ready().now_or_never().is_some());
+        assert_eq!(seen.view().refused, BTreeMap::from([(secrets, "no".to_owned())]));
+        assert_eq!(seen.listed(secrets), ["bundle"]);
+        assert!(seen.refused(spaces, "gone".to_owned()).is_empty(), "what was listed is good");
+        assert!(seen.view().refused.is_empty());
+    }
 }

@@ -1,6 +1,7 @@
 //! Bundles are where they belong, and stay there.
 
 mod life;
+mod rights;
 mod sources;
 mod trouble;
 

@@ -4,6 +4,7 @@
 use anyhow::Result;
 
 use super::print;
+use crate::cli::{Crd, CrdsArgs};
 
 /// What nodes report on trust.
 const NODE_TRUST: &str = include_str!("../../../../deploy/nodetrust-crd.yaml");
@@ -11,8 +12,14 @@ const NODE_TRUST: &str = include_str!("../../../../deploy/nodetrust-crd.yaml");
 const BUNDLE: &str = include_str!("../../../../deploy/bundle-crd.yaml");
 
 /// Prints them.
-pub fn run() -> Result<()> {
-    print::out(&format!("{NODE_TRUST}---\n{BUNDLE}"))
+pub fn run(arguments: &CrdsArgs) -> Result<()> {
+    print::out(&text(&arguments.names))
+}
+
+fn text(names: &[Crd]) -> String {
+    let all = [(Crd::NodeTrusts, NODE_TRUST), (Crd::Bundles, BUNDLE)];
+    let wanted = all.into_iter().filter(|(crd, _)| names.is_empty() || names.contains(crd));
+    wanted.map(|(_, text)| text).collect::<Vec<_>>().join("---\n")
 }
 
 #[cfg(test)]

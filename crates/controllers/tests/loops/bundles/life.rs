@@ -222,6 +222,7 @@ async fn a_second_pass_writes_nothing() {
         2 * site.world.namespaces().list(&Default::default()).await.unwrap().items.len()
     );
     // Controllers that begin anew know nothing; another Bundle shows that they have looked.
+    site.world.stop_controllers().await;
     site.run(settings(), system_clock());
     site.create("other", json!([{"inLine": RSA}]), json!({"configMap": {"key": "k"}})).await;
     site.says("other", "Synced").await;

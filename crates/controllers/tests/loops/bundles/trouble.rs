@@ -38,9 +38,8 @@ async fn a_foreign_owner_is_told_of_and_left() {
     }
     let told = events(&site.world, "SyncConfigMapTargetFailed").await;
     assert_eq!((&told["type"], &told["action"]), (&json!("Warning"), &json!("SyncFailed")));
-    // When the other is gone, it is written without anybody asking.
+    // When its owner is gone, it goes as well, and is written without anybody asking.
     let _ = site.maps("b").delete("owner", &Default::default()).await.unwrap();
-    let _ = site.maps("b").delete("roots", &Default::default()).await.unwrap();
     site.has("b", "roots", &[("k", &text(&[P256]))]).await;
     site.says("roots", "Synced").await;
     let told = events(&site.world, "Synced").await;

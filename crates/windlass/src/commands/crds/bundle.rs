@@ -21,6 +21,9 @@ fn the_file_is_what_the_table_says() {
 fn the_file_is_yaml_and_follows_the_other() {
     let crd: Value = serde_saphyr::from_str(BUNDLE).unwrap();
     assert_eq!(crd, custom_resource_definition());
+    assert_eq!(text(&[]), format!("{NODE_TRUST}---\n{BUNDLE}"));
+    assert_eq!(text(&[Crd::Bundles]), BUNDLE);
+    assert_eq!(text(&[Crd::Bundles, Crd::NodeTrusts]), text(&[]));
     assert!(NODE_TRUST.ends_with('\n'));
 }
 
