@@ -2,10 +2,11 @@
 //! nothing left.
 
 use serde_json::{Value, json};
+use time::{Duration, OffsetDateTime};
 
-use super::scene::{Scene, TRUST, joined, root, wait_for};
+use super::scene::{Scene, TRUST, joined, lasting, root, wait_for};
 use crate::server::Place;
-use crate::volumes::world::until;
+use crate::volumes::world::{metric, until};
 
 /// As trust-manager's documentation has it, but for the certificate.
 const MANIFEST: &str = r#"
@@ -235,4 +236,51 @@ fn disabling_secrets_leaves_no_orphans_untold() {
     );
     scene.is_everywhere("configmaps", "roots", "ca.crt", &joined(&[&one]));
     until("there are orphans", || scene.places("secrets", "roots").is_empty().then_some(()));
+}
+
+#[test]
+fn only_where_it_is_allowed() {
+    let mut scene = Scene::start();
+    let one = root("one");
+    scene.bundle("roots", json!([{"inLine": one}]), json!({"configMap": {"key": "ca.crt"}}));
+    scene.is_everywhere("configmaps", "roots", "ca.crt", &joined(&[&one]));
+    scene.restart(&["--target-namespaces=default,kube-public"]);
+    let allowed = ["default", "kube-public"].map(str::to_owned);
+    scene.is_in(&allowed, "configmaps", "roots", "ca.crt", &joined(&[&one]));
+    wait_for(|| {
+        let condition = scene.synced("roots");
+        let message = condition["message"].as_str().unwrap().to_owned();
+        let want = "Successfully synced Bundle to all allowed namespaces";
+        (message == want).then_some(()).ok_or(message)
+    });
+}
+
+#[test]
+fn what_expires_is_left_out_when_it_does() {
+    let scene = Scene::with(&["--filter-expired-certificates"]);
+    let (long, end) = (root("long"), OffsetDateTime::now_utc() + Duration::seconds(6));
+    let short = lasting("short", end).certificate().to_pem();
+    let line = format!("{long}{short}");
+    scene.bundle("roots", json!([{"inLine": line}]), json!({"configMap": {"key": "ca.crt"}}));
+    scene.is_everywhere("configmaps", "roots", "ca.crt", &joined(&[&long, &short]));
+    let told = |name: &str| {
+        let page = scene.ok(&["get", "--raw", "/metrics"]);
+        metric(&page, name).ok_or(format!("no {name} in {page}"))
+    };
+    let certificates = "windlass_bundle_certificates{bundle=\"roots\"}";
+    let expiry = "windlass_bundle_earliest_expiry_seconds{bundle=\"roots\"}";
+    let is = |name: &str, value: f64| {
+        wait_for(|| match told(name)? {
+            found if (found - value).abs() < 1.0 => Ok(()),
+            found => Err(format!("{name} is {found}, not {value}")),
+        });
+    };
+    is(certificates, 2.0);
+    is(expiry, f64::from(u32::try_from(end.unix_timestamp()).unwrap()));
+    scene.is_everywhere("configmaps", "roots", "ca.crt", &joined(&[&long]));
+    assert!(OffsetDateTime::now_utc() >= end - Duration::SECOND);
+    is(certificates, 1.0);
+    is("windlass_bundle_targets{bundle=\"roots\",state=\"synced\"}", 5.0);
+    is("windlass_bundle_targets{bundle=\"roots\",state=\"failed\"}", 0.0);
+    assert!(told("windlass_bundle_sync_latency_seconds_count").unwrap() >= 2.0);
 }

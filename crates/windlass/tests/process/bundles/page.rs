@@ -58,8 +58,6 @@ fn the_documented_role_is_enough() {
     admin.ok(&["create", "namespace", TRUST]);
     admin.ok_with(account, &["apply", "-f", "-"]);
     admin.ok_with(role, &["apply", "-f", "-"]);
-    // What is not about Bundles is not needed for them.
-    admin.ok(&["delete", "clusterrolebinding", "windlass-controllers"]);
     let name = "windlass-controllers";
     let token = admin.ok(&["--namespace=kube-system", "create", "token", name]);
     let config = kubeconfig(&admin.server, name, token.trim());

@@ -202,9 +202,13 @@ pub fn decoded(text: &str) -> Vec<u8> {
 
 /// A new authority.
 pub fn authority(name: &str) -> Authority {
-    let now = OffsetDateTime::now_utc();
-    let (from, long) = (now - time::Duration::DAY, time::Duration::days(3650));
-    let validity = Validity::lasting(from, long).unwrap();
+    lasting(name, OffsetDateTime::now_utc() + time::Duration::days(3650))
+}
+
+/// A new authority that is good until then.
+pub fn lasting(name: &str, end: OffsetDateTime) -> Authority {
+    let from = OffsetDateTime::now_utc() - time::Duration::DAY;
+    let validity = Validity::new(from, end).unwrap();
     let serial = Serial::random(&SystemRandom::new()).unwrap();
     let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
     Authority::self_signed(&subject, validity, key, serial).unwrap()

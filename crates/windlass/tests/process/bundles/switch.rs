@@ -8,16 +8,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::scene::{bundle, joined, root, wait_for};
+use crate::controllers::server;
 use crate::kubectl::Kubectl;
 use crate::server::Place;
-
-/// `windlass server`: nobody keeps Bundles there.
-fn without_controllers(place: &Place) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-    command.arg("server").arg("--data-dir").arg(place.data());
-    command.args(["--listen", "127.0.0.1:0"]).stdin(Stdio::null());
-    command
-}
 
 fn sha256(text: &str) -> String {
     let mut command = Command::new("sha256sum");
@@ -43,10 +36,8 @@ fn target(uid: &str, text: &str) -> String {
 
 #[test]
 fn nothing_is_written_again() {
-    let place = Place::new();
-    let command = without_controllers(&place);
-    let server = place.launch(command).unwrap_or_else(|place| panic!("{}", place.log()));
-    let admin = Kubectl::on(server);
+    // Nobody keeps Bundles here, but for us.
+    let admin = Kubectl::on(server(Place::new(), [""; 0]));
     let one = root("one");
     let metadata = json!({"labels": {"team": "trust"}, "annotations": {"note": "here"}});
     let wanted = bundle(
