@@ -252,12 +252,15 @@ impl Keeper {
         let Step { kind, at, deed } = step;
         let result = match deed {
             Deed::Write => match self.may_write(kind, &at.to_string(), desired, bodies) {
-                Ok(body) => match self.writer.apply(kind, &at, body).await {
+                Ok((body, written)) => match self.writer.apply(kind, &at, body).await {
                     Ok(metadata) => {
                         self.seen.written(kind, &at, &metadata);
                         Ok(())
                     }
-                    Err(error) => Err(error),
+                    Err(error) => {
+                        self.contest.was_refused(&written);
+                        Err(error)
+                    }
                 },
                 Err(why) => return Done::No(deed, failure(kind, at, why.to_owned())),
             },
@@ -279,21 +282,21 @@ impl Keeper {
         }
     }
 
-    /// What is to be written, if it may be now.
+    /// What is to be written, if it may be now, and what the contest knows it by.
     fn may_write<'a>(
         &self,
         kind: Kind,
         at: &str,
         desired: &[Desired],
         bodies: &'a Bodies,
-    ) -> Result<&'a [u8], &'static str> {
+    ) -> Result<(&'a [u8], String), &'static str> {
         let body = bodies.get(&kind).ok_or("the server has no ClusterTrustBundles")?;
         // What is new is nobody's contest.
         let hash = desired.iter().find(|each| each.kind == kind);
         let hash = hash.and_then(|each| each.annotations.get(HASH_ANNOTATION));
         let written = format!("{kind} {at} {}", hash.map_or("", String::as_str));
         match self.contest.may_write(&written, Instant::now()) {
-            true => Ok(body),
+            true => Ok((body, written)),
             false => Err("somebody else keeps changing it"),
         }
     }

@@ -11,6 +11,7 @@ mod audit;
 mod bad_input;
 mod bundle_command;
 mod bundle_lives;
+mod bundles;
 mod ca_swaps;
 mod canary;
 mod certificates;
