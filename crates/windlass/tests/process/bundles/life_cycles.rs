@@ -258,7 +258,7 @@ fn only_where_it_is_allowed() {
 #[test]
 fn what_expires_is_left_out_when_it_does() {
     let scene = Scene::with(&["--filter-expired-certificates"]);
-    let (long, end) = (root("long"), OffsetDateTime::now_utc() + Duration::seconds(6));
+    let (long, end) = (root("long"), OffsetDateTime::now_utc() + Duration::seconds(10));
     let short = lasting("short", end).certificate().to_pem();
     let line = format!("{long}{short}");
     scene.bundle("roots", json!([{"inLine": line}]), json!({"configMap": {"key": "ca.crt"}}));
@@ -283,4 +283,24 @@ fn what_expires_is_left_out_when_it_does() {
     is("windlass_bundle_targets{bundle=\"roots\",state=\"synced\"}", 5.0);
     is("windlass_bundle_targets{bundle=\"roots\",state=\"failed\"}", 0.0);
     assert!(told("windlass_bundle_sync_latency_seconds_count").unwrap() >= 2.0);
+}
+
+#[test]
+fn a_target_does_not_feed_itself() {
+    let scene = Scene::start();
+    let [one, two] = ["one", "two"].map(root);
+    let picked = |text: &str| {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"root.pem": text},
+            "metadata": {"name": "source", "namespace": TRUST, "labels": {"pick": "yes"}}});
+        scene.apply(&object.to_string());
+    };
+    picked(&format!("{one}{two}"));
+    let selector = json!({"matchLabels": {"pick": "yes"}});
+    let sources = json!([{"configMap": {"selector": selector, "includeAllKeys": true}}]);
+    let metadata = json!({"labels": {"pick": "yes"}});
+    scene.bundle("roots", sources, json!({"configMap": {"key": "ca.crt", "metadata": metadata}}));
+    scene.is_everywhere("configmaps", "roots", "ca.crt", &joined(&[&one, &two]));
+    // The target beside the source would keep it for ever.
+    picked(&one);
+    scene.is_everywhere("configmaps", "roots", "ca.crt", &joined(&[&one]));
 }

@@ -130,6 +130,10 @@ fn columns_explanations_and_definitions() {
     assert_eq!(lines[2][..4], ["good", "ca.pem", "True", "Synced"], "{table}");
     scene.ok(&["wait", "--for=condition=Synced", "bundle/good", "--timeout=30s"]);
 
+    let described = scene.ok(&["describe", "bundle", "bad"]);
+    // On the condition and as an event.
+    assert_eq!(described.matches("SourceNotFound").count(), 2, "{described}");
+
     let explained = scene.ok(&["explain", "bundle.spec.sources"]);
     for word in ["configMap", "secret", "inLine", "useDefaultCAs", "clusterTrustBundle", "optional"]
     {

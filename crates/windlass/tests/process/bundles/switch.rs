@@ -1,6 +1,7 @@
 //! From trust-manager to Windlass in a cluster that runs: what trust-manager wrote is not written
 //! again.
 
+use std::fs;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -63,13 +64,21 @@ fn nothing_is_written_again() {
 
     let Kubectl { server, .. } = admin;
     let place = Arc::into_inner(server).unwrap().stop();
-    let admin = Kubectl::on(place.start());
+    let (log, mut command) = (place.path().join("audit.log"), place.again());
+    command.arg("--audit-log-path").arg(&log);
+    let server = place.launch(command).unwrap_or_else(|place| panic!("{}", place.log()));
+    let admin = Kubectl::on(server);
     wait_for(|| {
         let found = admin.json(&["get", "bundle", "roots"]);
-        (found["status"]["conditions"][0]["reason"] == "Synced")
-            .then_some(())
-            .ok_or(found)
-            .map_err(|found| format!("{found:#}"))
+        let synced = found["status"]["conditions"][0]["reason"] == "Synced";
+        synced.then_some(()).ok_or(format!("{found:#}"))
     });
     assert_eq!(targets(&admin), before);
+    // A write that changes nothing would not show there.
+    let events = fs::read_to_string(log).unwrap();
+    let events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let about = |event: &Value| event["objectRef"]["name"] == "roots" && event["verb"] == "patch";
+    let written = events.filter(about).map(|event| event["objectRef"]["resource"].clone());
+    let written = written.collect::<Vec<_>>();
+    assert!(!written.is_empty() && written.iter().all(|it| it == "bundles"), "{written:?}");
 }
