@@ -10,7 +10,6 @@ mod access;
 mod audit;
 mod bad_input;
 mod bundle_command;
-mod bundle_lives;
 mod bundles;
 mod ca_swaps;
 mod canary;
