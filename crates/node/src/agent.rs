@@ -62,6 +62,8 @@ pub struct Options {
     pub serving: Option<TcpListener>,
     /// Where to serve without it.
     pub metrics: Option<TcpListener>,
+    /// Whoever else shows what there is to read.
+    pub pages: Option<watch::Sender<Option<Pages>>>,
     /// The machine's own volumes, and the file that they were read from.
     pub projections: Option<(PathBuf, Projections)>,
     /// What is turned off.
@@ -95,6 +97,7 @@ impl Options {
             rotate_server_certificates: false,
             serving: None,
             metrics: None,
+            pages: None,
             projections: None,
             gates: Gates::default(),
             tmpfs: true,
@@ -243,6 +246,9 @@ impl Agent {
 
     fn serve(&mut self) {
         let pages = self.pages();
+        if let Some(others) = &self.options.pages {
+            others.send_replace(Some(pages.clone()));
+        }
         if let Some(listener) = self.options.metrics.take() {
             self.tasks.spawn(serving::serve(listener, Door::Plain, pages.clone()));
         }

@@ -107,7 +107,8 @@ async fn run(settings: Settings) -> Result<()> {
     });
     let node = node.transpose()?;
     let store: Arc<dyn Store> = Arc::new(Embedded::open(Options::new(&settings.store))?);
-    let (server, tls) = assemble(&settings, &store, shutdown.clone()).await?;
+    let more = node.as_ref().map(node::Node::metrics);
+    let (server, tls) = assemble(&settings, &store, more, shutdown.clone()).await?;
     settings.listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(settings.listener)?;
     let serving = windlass_server::listen::serve(
@@ -153,18 +154,21 @@ async fn run(settings: Settings) -> Result<()> {
 async fn assemble(
     settings: &Settings,
     store: &Arc<dyn Store>,
+    more: Option<windlass_server::metrics::Source>,
     shutdown: watch::Receiver<bool>,
 ) -> Result<(Arc<Server>, Arc<arc_swap::ArcSwap<rustls::ServerConfig>>)> {
     let tls = files::tls(&settings.tls)?;
     let authenticator = files::authenticator(settings)?;
     let key = files::signing_key(&settings.service_account_keys)?;
+    let metrics: windlass_server::metrics::Source = Box::new(windlass_controllers::metrics);
+    let metrics = std::iter::once(metrics);
     let issuer = authenticator.service_accounts.as_ref().map_or("", |v| v.issuer()).to_owned();
     let server = start(Setup {
         authenticator,
         tokens: Some(TokenSigner::new(key, &issuer)?),
         features: features(&settings.feature_gates)?,
         plugins: plugins(&settings.access).context("--disable-admission-plugins")?,
-        metrics: vec![Box::new(windlass_controllers::metrics)],
+        metrics: metrics.chain(more).collect(),
         flow: flow::Limits {
             reads: settings.inflight.max_requests_inflight.get(),
             writes: settings.inflight.max_mutating_requests_inflight.get(),

@@ -11,6 +11,7 @@ use windlass_node::Options;
 use windlass_node::files::Files;
 use windlass_node::gates::Gates;
 use windlass_node::projections::Projections;
+use windlass_node::serving::Pages;
 use windlass_server::features::Features;
 use windlass_server::local::Local;
 use windlass_server::server::Server;
@@ -27,13 +28,26 @@ pub struct Node {
     name: String,
     projections: Option<(PathBuf, Projections)>,
     gates: Gates,
+    pages: watch::Sender<Option<Pages>>,
 }
 
 impl Node {
     /// A node of this name, with the volumes of a file. A bad file is told of here.
     pub fn new(name: &str, projections: Option<&Path>, features: Features) -> Result<Self> {
         let projections = projections.map(read_projections).transpose()?;
-        Ok(Self { name: name.to_owned(), projections, gates: gates(features) })
+        let (name, gates) = (name.to_owned(), gates(features));
+        Ok(Self { name, projections, gates, pages: watch::Sender::new(None) })
+    }
+
+    /// What it counts, for the metrics of the server.
+    pub fn metrics(&self) -> windlass_server::metrics::Source {
+        let pages = self.pages.subscribe();
+        Box::new(move |out| {
+            let pages = pages.borrow().clone();
+            if let Some((_, text)) = pages.and_then(|pages| pages("/metrics")) {
+                out.push_str(&text);
+            }
+        })
     }
 }
 
@@ -94,6 +108,7 @@ fn options(node: &Node, layout: &Layout) -> Options {
         root_dir: layout.node(""),
         projections: node.projections.clone(),
         gates: node.gates,
+        pages: Some(node.pages.clone()),
         bootstrap_kubeconfig: Some(layout.kubeconfig()),
         ..Options::new(layout.node("kubeconfig"), layout.node("pki"))
     }

@@ -507,6 +507,10 @@ fn up_can_be_a_node_of_its_own() {
     is_ready(&admin);
     let binding = "windlass:node-autoapprove-certificate-rotation";
     admin.ok(&["get", "clusterrolebinding", binding]);
+    let metrics = admin.ok(&["get", "--raw", "/metrics"]);
+    for name in ["kubelet_certificate_manager_client_ttl_seconds ", "apiserver_request_total{"] {
+        assert!(metrics.lines().any(|line| line.starts_with(name)), "{name}: {metrics}");
+    }
     let Kubectl { server, .. } = admin;
     let place = std::sync::Arc::into_inner(server).unwrap().stop();
     let command = up(&place);
