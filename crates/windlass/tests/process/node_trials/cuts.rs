@@ -194,11 +194,12 @@ async fn sign(server: &Windlass, trials: &[Trial], flags: &[String]) -> Controll
 async fn renew(server: &Windlass, trials: &[Trial]) {
     for trial in trials {
         let (node, before) = (&trial.home.node, trial.stored());
+        // Before it fails: one that is made then is never answered, and there is no other.
+        let made = requests(server, node).await.len();
         trial.fail();
         let pair = trial.home.pair();
         if trial.mode == Mode::Deaf {
             let what = format!("{node} does not renew");
-            let made = requests(server, node).await.len();
             eventually(&what, async || requests(server, node).await.len() > made).await;
         } else {
             trial.until("renewal", |client| client.activity.state != "Holding").await;
