@@ -25,7 +25,8 @@ fn head(method: &str, target: &str) -> String {
 /// The status line of the answer to raw bytes on a new connection; empty when there is none.
 async fn raw(http: &Http, request: &[u8]) -> String {
     let mut stream = http.tls().await.unwrap();
-    stream.write_all(request).await.unwrap();
+    // Who sees at once that it is broken may answer and end before it has read all of it.
+    let _ = stream.write_all(request).await;
     let mut answer = Vec::new();
     let mut buffer = [0; 4096];
     while !answer.windows(2).any(|end| end == b"\r\n") {

@@ -194,13 +194,17 @@ async fn sign(server: &Windlass, trials: &[Trial], flags: &[String]) -> Controll
 async fn renew(server: &Windlass, trials: &[Trial]) {
     for trial in trials {
         let (node, before) = (&trial.home.node, trial.stored());
-        // Before it fails: one that is made then is never answered, and there is no other.
         let made = requests(server, node).await.len();
         trial.fail();
         let pair = trial.home.pair();
         if trial.mode == Mode::Deaf {
             let what = format!("{node} does not renew");
-            eventually(&what, async || requests(server, node).await.len() > made).await;
+            // One that waits already for its answer makes no other.
+            eventually(&what, async || {
+                let waits = |status: Status| status.certificates[0].activity.state == "Waiting";
+                trial.home.status().is_some_and(waits) || requests(server, node).await.len() > made
+            })
+            .await;
         } else {
             trial.until("renewal", |client| client.activity.state != "Holding").await;
         }
