@@ -78,12 +78,9 @@ impl Writer {
         at: &Namespaced,
     ) -> kube::Result<()> {
         let _turn = self.turns.acquire().await;
-        let Some(found) = self.get(kind, at).await? else { return Ok(()) };
-        if !Found::read(kind, &found.metadata).is_of(owner) {
-            return Ok(());
-        }
+        let Some(found) = self.owned(owner, kind, at).await? else { return Ok(()) };
         // An object that was made anew meanwhile is not touched, and none is made.
-        let uid = found.metadata.uid;
+        let uid = found.uid;
         let this = |mut body: Value| {
             body["metadata"]["uid"] = uid.clone().into();
             body
@@ -105,18 +102,25 @@ impl Writer {
         at: &Namespaced,
     ) -> kube::Result<()> {
         let _turn = self.turns.acquire().await;
-        let Some(found) = self.get(kind, at).await? else { return Ok(()) };
-        if !Found::read(kind, &found.metadata).is_of(owner) {
-            return Ok(());
-        }
-        let ObjectMeta { uid, resource_version, .. } = found.metadata;
+        let Some(found) = self.owned(owner, kind, at).await? else { return Ok(()) };
+        let ObjectMeta { uid, resource_version, .. } = found;
         self.remove(kind, at, Preconditions { uid, resource_version }).await
     }
 
-    async fn get(&self, kind: Kind, at: &Namespaced) -> kube::Result<Option<Metadata>> {
+    /// The metadata of an object, if it is there and the Bundle's.
+    async fn owned(
+        &self,
+        owner: &BundleMeta,
+        kind: Kind,
+        at: &Namespaced,
+    ) -> kube::Result<Option<ObjectMeta>> {
         let request = self.request(kind, at).get_metadata(&at.name, &GetParams::default());
-        match self.client.request(request.map_err(kube::Error::BuildRequest)?).await {
-            Ok(found) => Ok(Some(found)),
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        match self.client.request::<Metadata>(request).await {
+            Ok(found) => {
+                let metadata = found.metadata;
+                Ok(Found::read(kind, &metadata).is_of(owner).then_some(metadata))
+            }
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
