@@ -9,7 +9,8 @@ use kube::runtime::watcher::Event;
 use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
 
-use super::pod::Answer;
+use super::obtain::Ended;
+use super::pod::ended;
 use crate::sources::feed::{Fed, Feed, Trouble};
 use crate::sources::served::{Again, Presence};
 
@@ -36,7 +37,7 @@ pub enum Seen {
         /// Which of those that ever had this name it is.
         uid: String,
         /// What became of it.
-        answer: Answer,
+        ended: Option<Ended>,
     },
     /// It was deleted.
     Deleted {
@@ -118,7 +119,7 @@ impl Hub {
         let uid = metadata.uid.clone().unwrap_or_default();
         let seen = match deleted {
             true => Seen::Deleted { uid },
-            false => Seen::Is { uid, answer: Answer::of(request) },
+            false => Seen::Is { uid, ended: ended(request) },
         };
         // Whoever does not listen any more is about to say so.
         let _ = tell.send(seen);

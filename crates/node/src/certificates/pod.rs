@@ -58,50 +58,27 @@ pub enum Made {
     Before,
 }
 
-/// What became of a request.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
-    /// Nothing yet.
-    None,
-    /// There is a certificate.
-    Issued {
-        /// It and those that vouch for it.
-        chain: String,
-        /// When it should be renewed.
-        begin: Option<OffsetDateTime>,
-    },
-    /// There will be none.
-    Refused {
-        /// Who says so.
-        by: Refuser,
-        /// Why.
-        why: String,
-    },
-}
-
-impl Answer {
-    /// That of a request. As for kubelet, conditions count by being there.
-    pub fn of(request: &DynamicObject) -> Self {
-        let status = request.data.get("status");
-        let conditions = status.and_then(|s| s.get("conditions")).and_then(Value::as_array);
-        let said = |kind: &str| {
-            let mut all = conditions.into_iter().flatten();
-            all.find(|condition| text(condition, "type") == kind)
-        };
-        let refused = |by, condition| Self::Refused { by, why: because(condition) };
-        if let Some(denied) = said("Denied") {
-            return refused(Refuser::Denied, denied);
-        }
-        if let Some(failed) = said("Failed") {
-            return refused(Refuser::Failed, failed);
-        }
-        match (said("Issued"), status) {
-            (Some(_), Some(status)) => Self::Issued {
-                chain: text(status, "certificateChain").to_owned(),
-                begin: OffsetDateTime::parse(text(status, "beginRefreshAt"), &Rfc3339).ok(),
-            },
-            _ => Self::None,
-        }
+/// How a request has ended, if it has. As for kubelet, conditions count by being there.
+pub fn ended(request: &DynamicObject) -> Option<Ended> {
+    let status = request.data.get("status");
+    let conditions = status.and_then(|s| s.get("conditions")).and_then(Value::as_array);
+    let said = |kind: &str| {
+        let mut all = conditions.into_iter().flatten();
+        all.find(|condition| text(condition, "type") == kind)
+    };
+    let refused = |by, condition| Some(Ended::Refused { by, why: because(condition) });
+    if let Some(denied) = said("Denied") {
+        return refused(Refuser::Denied, denied);
+    }
+    if let Some(failed) = said("Failed") {
+        return refused(Refuser::Failed, failed);
+    }
+    match (said("Issued"), status) {
+        (Some(_), Some(status)) => Some(Ended::Issued {
+            chain: text(status, "certificateChain").to_owned(),
+            begin: OffsetDateTime::parse(text(status, "beginRefreshAt"), &Rfc3339).ok(),
+        }),
+        _ => None,
     }
 }
 
@@ -185,11 +162,11 @@ impl Requests {
                 tokio::time::sleep(RETRY).await;
             }
             match seen {
-                Some(Seen::Is { uid, answer }) if uid == asked.uid => match answer {
-                    Answer::None => {}
-                    Answer::Issued { chain, begin } => return Ended::Issued { chain, begin },
-                    Answer::Refused { by, why } => return Ended::Refused { by, why },
-                },
+                Some(Seen::Is { uid, ended }) if uid == asked.uid => {
+                    if let Some(ended) = ended {
+                        return ended;
+                    }
+                }
                 // One that was there before, or that was put in its place, which a look will show.
                 Some(Seen::Is { .. }) => {
                     if let Some(Seen::Is { uid, .. }) = look_at(&api, &asked.name).await
@@ -334,7 +311,7 @@ async fn look_at(api: &Api<DynamicObject>, name: &str) -> Option<Seen> {
     match answer(api.get_opt(name)).await {
         Ok(Some(found)) => {
             let uid = found.uid().unwrap_or_default();
-            Some(Seen::Is { uid, answer: Answer::of(&found) })
+            Some(Seen::Is { uid, ended: ended(&found) })
         }
         Ok(None) => Some(Seen::Absent),
         Err(_) => None,

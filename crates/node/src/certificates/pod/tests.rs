@@ -12,14 +12,14 @@ fn request(status: Value) -> DynamicObject {
 #[test]
 fn an_answer_is_read_whatever_is_missing() {
     let condition = |kind: &str, reason: &str, message: &str| json!([{"type": kind, "status": "True", "reason": reason, "message": message}]);
-    let refused = |by, why: &str| Answer::Refused { by, why: why.into() };
-    let issued = |chain: &str, begin| Answer::Issued { chain: chain.into(), begin };
+    let refused = |by, why: &str| Some(Ended::Refused { by, why: why.into() });
+    let issued = |chain: &str, begin| Some(Ended::Issued { chain: chain.into(), begin });
     let begin = time::macros::datetime!(2026-03-01 13:00 UTC);
     let table = [
-        (json!(null), Answer::None),
-        (json!({}), Answer::None),
-        (json!({"conditions": []}), Answer::None),
-        (json!({"conditions": condition("Other", "", "")}), Answer::None),
+        (json!(null), None),
+        (json!({}), None),
+        (json!({"conditions": []}), None),
+        (json!({"conditions": condition("Other", "", "")}), None),
         (
             json!({"conditions": condition("Denied", "No", "never\nat all")}),
             refused(Refuser::Denied, "No: never"),
@@ -45,7 +45,7 @@ fn an_answer_is_read_whatever_is_missing() {
         ),
     ];
     for (status, expected) in table {
-        assert_eq!(Answer::of(&request(status.clone())), expected, "{status}");
+        assert_eq!(ended(&request(status.clone())), expected, "{status}");
     }
 }
 
