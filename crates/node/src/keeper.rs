@@ -33,7 +33,6 @@ use tokio::sync::{mpsc, watch};
 use crate::certificates::Certificates;
 use crate::clock::Clock;
 use crate::files::Files;
-use crate::gates::Gates;
 use crate::manager::Random;
 use crate::metrics::volumes::VolumeMetrics;
 use crate::projections::{Notifier, Projections};
@@ -64,8 +63,6 @@ pub struct Keeper {
     pub clock: Clock,
     /// So that not everything is done at once.
     pub random: Random,
-    /// What is turned off.
-    pub gates: Gates,
     /// Whether volumes of pods are to be in memory, where this process may mount.
     pub tmpfs: bool,
     /// The node's pods.

@@ -88,7 +88,6 @@ impl Volumes {
             files: files.clone(),
             clock: clock.clone(),
             random: options.random.clone(),
-            gates: options.gates,
             tmpfs: options.tmpfs,
             pods: pods.subscribe(),
             bundles: self.bundles.subscribe(),

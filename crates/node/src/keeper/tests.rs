@@ -119,7 +119,6 @@ impl Node {
         let keeper = Keeper {
             node: "n1".into(),
             tmpfs: false,
-            gates: Gates::default(),
             pods: self.pods.subscribe(),
             bundles: self.bundles.subscribe(),
             projections: self.projections.subscribe(),
