@@ -147,7 +147,14 @@ impl Known {
                 anchors: bundle.anchors.clone(),
                 unreadable: bundle.unreadable,
             }),
-            None => Arc::new(Bundle::new(&name, generation, signer, labels, text)),
+            None => {
+                let bundle = Bundle::new(&name, generation, signer, labels, text);
+                if bundle.unreadable > 0 {
+                    let blocks = bundle.unreadable;
+                    tracing::warn!(bundle = name, blocks, "left out what is no certificate");
+                }
+                Arc::new(bundle)
+            }
         };
         Some((name, Held { version, text: digest, bundle }))
     }
