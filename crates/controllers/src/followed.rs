@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use windlass_pki::limits::MAX_PEM_BYTES;
 use zeroize::Zeroizing;
 
@@ -17,6 +17,71 @@ use zeroize::Zeroizing;
 const LOOK: Duration = Duration::from_secs(1);
 /// Writers touch several files: wait until they are done.
 const SETTLE: Duration = Duration::from_millis(100);
+
+/// What files hold, never worse than it last was.
+pub struct LastGood<T> {
+    current: watch::Sender<Arc<T>>,
+    problem: Mutex<Option<String>>,
+}
+
+/// What came of reading them once more.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// They hold something else.
+    Changed,
+    /// They hold the same, or are still wrong in the same way.
+    Same,
+    /// They are wrong, and this was not known yet.
+    Wrong(String),
+}
+
+impl<T: PartialEq> LastGood<T> {
+    /// Begins with what is good.
+    pub fn new(first: T) -> Self {
+        Self { current: watch::Sender::new(Arc::new(first)), problem: Mutex::new(None) }
+    }
+
+    /// What was good last.
+    pub fn current(&self) -> Arc<T> {
+        self.current.borrow().clone()
+    }
+
+    /// Tells of every change.
+    pub fn changes(&self) -> watch::Receiver<Arc<T>> {
+        self.current.subscribe()
+    }
+
+    /// Why what the files hold now is not used.
+    pub fn problem(&self) -> Option<String> {
+        self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes what was read, if it is good.
+    pub fn take(&self, read: Result<T>) -> Reading {
+        let mut problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
+        match read {
+            Ok(read) => {
+                *problem = None;
+                let changed = self.current.send_if_modified(|current| {
+                    let differs = **current != read;
+                    if differs {
+                        *current = Arc::new(read);
+                    }
+                    differs
+                });
+                if changed { Reading::Changed } else { Reading::Same }
+            }
+            Err(error) => {
+                let error = format!("{error:#}");
+                if problem.as_ref() == Some(&error) {
+                    return Reading::Same;
+                }
+                *problem = Some(error.clone());
+                Reading::Wrong(error)
+            }
+        }
+    }
+}
 
 /// Calls `reload` now and whenever one of the files may have changed, off the async threads; does
 /// not end.

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use tokio::sync::watch;
 
 use super::package::Package;
 use super::pool::Filters;
-use crate::followed;
+use crate::followed::{self, LastGood, Reading};
 
 /// What the controller is told.
 #[derive(Clone)]
@@ -45,50 +45,39 @@ pub const TRUST_NAMESPACE: &str = "cert-manager";
 /// The file of a package, read again when it changes.
 pub struct PackageFile {
     path: PathBuf,
-    current: watch::Sender<Arc<Package>>,
-    problem: Mutex<Option<String>>,
+    held: LastGood<Package>,
 }
 
 impl PackageFile {
     /// Reads a package, which must be good.
     pub fn open(path: PathBuf) -> Result<Arc<PackageFile>> {
-        let current = watch::Sender::new(Arc::new(load(&path)?));
-        Ok(Arc::new(PackageFile { path, current, problem: Mutex::default() }))
+        let held = LastGood::new(load(&path)?);
+        Ok(Arc::new(PackageFile { path, held }))
     }
 
     /// The package as it was when it was last good.
     pub fn current(&self) -> Arc<Package> {
-        self.current.borrow().clone()
+        self.held.current()
     }
 
     /// Tells of every change.
     pub fn changes(&self) -> watch::Receiver<Arc<Package>> {
-        self.current.subscribe()
+        self.held.changes()
     }
 
     /// Reads the file once and uses it if it is good. Reads from disk: not for async code.
     pub fn reload(&self) {
-        let mut problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
-        let error = match load(&self.path) {
-            Ok(read) => {
-                *problem = None;
-                let changed = self.current.send_if_modified(|current| {
-                    let differs = **current != read;
-                    if differs {
-                        *current = Arc::new(read);
-                    }
-                    differs
-                });
-                if changed {
-                    tracing::info!(package = self.current().id(), "the default package changed");
-                }
-                return;
+        match self.held.take(load(&self.path)) {
+            Reading::Same => {}
+            Reading::Changed => {
+                tracing::info!(package = self.current().id(), "the default package changed");
             }
-            Err(error) => format!("{error:#}"),
-        };
-        if problem.as_ref() != Some(&error) {
-            tracing::error!(error, "the default package cannot be used; the last good one stays");
-            *problem = Some(error);
+            Reading::Wrong(error) => {
+                tracing::error!(
+                    error,
+                    "the default package cannot be used; the last good one stays"
+                );
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! What clients verify the API server with, as its file changes, and what is published of it.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use aws_lc_rs::digest::{SHA256, digest};
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use windlass_pki::limits::MAX_TRUST_BUNDLE_BYTES;
 use windlass_pki::{ForeignCertificate, parse_trust_anchors, pem};
 
-use crate::followed;
+use crate::followed::{self, LastGood, Reading};
 
 /// The signer whose trust bundle this is.
 pub const SIGNER: &str = "kubernetes.io/kube-apiserver-serving";
@@ -17,8 +17,7 @@ pub const SIGNER: &str = "kubernetes.io/kube-apiserver-serving";
 /// The CAs of the API server: those of a file, never worse than they last were, or given once.
 pub struct RootCa {
     file: Option<PathBuf>,
-    current: watch::Sender<Arc<Published>>,
-    problem: Mutex<Option<String>>,
+    held: LastGood<Published>,
 }
 
 /// What is published.
@@ -42,55 +41,40 @@ pub struct Bundle {
 impl RootCa {
     /// The CAs of a file, which must be good. [`RootCa::watch`] follows it.
     pub fn file(path: PathBuf) -> Result<Arc<RootCa>> {
-        let current = watch::Sender::new(Arc::new(load(&path)?));
-        Ok(Arc::new(RootCa { file: Some(path), current, problem: Mutex::new(None) }))
+        let held = LastGood::new(load(&path)?);
+        Ok(Arc::new(RootCa { file: Some(path), held }))
     }
 
     /// CAs that do not change.
     pub fn fixed(pem: &[u8]) -> Result<Arc<RootCa>> {
-        let current = watch::Sender::new(Arc::new(Published::of(pem)?));
-        Ok(Arc::new(RootCa { file: None, current, problem: Mutex::new(None) }))
+        Ok(Arc::new(RootCa { file: None, held: LastGood::new(Published::of(pem)?) }))
     }
 
     /// What is to be published.
     pub fn current(&self) -> Arc<Published> {
-        self.current.borrow().clone()
+        self.held.current()
     }
 
     /// Tells of every change.
     pub fn changes(&self) -> watch::Receiver<Arc<Published>> {
-        self.current.subscribe()
+        self.held.changes()
     }
 
     /// Why the file as it is now is not used.
     pub fn problem(&self) -> Option<String> {
-        self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.held.problem()
     }
 
     /// Reads the file once and uses it if it is good. Reads from disk: not for async code.
     pub fn reload(&self) {
         let Some(path) = &self.file else { return };
-        let mut problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
-        match load(path) {
-            Ok(read) => {
-                *problem = None;
-                let changed = self.current.send_if_modified(|current| {
-                    let differs = **current != read;
-                    if differs {
-                        *current = Arc::new(read);
-                    }
-                    differs
-                });
-                if changed {
-                    tracing::info!(file = %path.display(), "the root CAs changed; publishing them");
-                }
+        match self.held.take(load(path)) {
+            Reading::Same => {}
+            Reading::Changed => {
+                tracing::info!(file = %path.display(), "the root CAs changed; publishing them");
             }
-            Err(error) => {
-                let error = format!("{error:#}");
-                if problem.as_ref() != Some(&error) {
-                    tracing::error!(error, "the root CAs cannot be used; the last good ones stay");
-                    *problem = Some(error);
-                }
+            Reading::Wrong(error) => {
+                tracing::error!(error, "the root CAs cannot be used; the last good ones stay");
             }
         }
     }
