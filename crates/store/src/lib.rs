@@ -21,6 +21,7 @@
 
 mod embedded;
 mod error;
+mod etcd;
 #[cfg(test)]
 mod suite;
 
@@ -33,6 +34,7 @@ pub use embedded::{
     Clock, Embedded, Options, RESTORE_JUMP, Report, backup, check, check_file, restore,
 };
 pub use error::Error;
+pub use etcd::{Etcd, EtcdOptions, Tls};
 
 /// A point in the store's history: the number of the change that made it, from 1 up.
 ///
@@ -176,6 +178,14 @@ pub trait Store: Send + Sync + 'static {
 
     /// Finishes the commits that wait, drops the sinks and releases the data.
     fn close(&self) -> BoxFuture<'_, Result<(), Error>>;
+
+    /// Waits until all sinks have seen every commit that anyone was acknowledged before the call;
+    /// returns the revision they have come to.
+    ///
+    /// An engine that only one process writes to has nothing to wait for.
+    fn catch_up(&self) -> BoxFuture<'_, Result<Revision, Error>> {
+        Box::pin(std::future::ready(Ok(self.revision())))
+    }
 
     /// Reads one key, with the same promise as [`Store::range`].
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Stored>, Error>> {

@@ -393,7 +393,7 @@ fn event_size(event: &Event) -> u64 {
 }
 
 /// Calls a sink; one that panics is an error.
-pub(super) fn feed(sink: &mut Sink, events: &[Event]) -> Result<(), Error> {
+pub(crate) fn feed(sink: &mut Sink, events: &[Event]) -> Result<(), Error> {
     catch_unwind(AssertUnwindSafe(|| sink(events))).map_err(|panic| {
         let text = panic
             .downcast_ref::<&str>()
