@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures::StreamExt;
+use futures::channel::mpsc::{UnboundedSender, unbounded};
 use http::uri::PathAndQuery;
 use prost::Message;
+use tokio::runtime::Handle;
 use tonic::client::Grpc;
 
 use tonic::metadata::MetadataValue;
@@ -29,6 +30,9 @@ use crate::{Error, Revision};
 const PAUSE: Duration = Duration::from_millis(50);
 /// etcd ends connections whose pings come more often than every five seconds.
 const PING: Duration = Duration::from_secs(6);
+
+/// How long a stream that was dropped may take to end.
+const DRAIN: Duration = Duration::from_secs(10);
 
 /// Why a call failed.
 #[derive(Debug)]
@@ -58,9 +62,46 @@ impl Failure {
     }
 }
 
+/// The connections to one member. Streams have their own, so that what they carry, and how they
+/// end, does not touch the calls.
+struct Member {
+    calls: Channel,
+    streams: Channel,
+}
+
+/// A stream of answers that is cancelled when it is dropped.
+pub(super) struct Stream {
+    /// Both are there until the stream is dropped.
+    open: Option<(UnboundedSender<WatchRequest>, Streaming<WatchResponse>)>,
+}
+
+impl Stream {
+    /// The next answer; may be dropped while it waits.
+    pub(super) async fn message(&mut self) -> Result<Option<WatchResponse>, Status> {
+        match &mut self.open {
+            Some((_, answers)) => answers.message().await,
+            None => Ok(None),
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let Some((requests, mut answers)) = self.open.take() else { return };
+        // The end of the requests makes etcd end the answers. What it sends until then has to be
+        // read: HTTP/2 counts unread frames against the connection, and closes it at some point.
+        drop(requests);
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(tokio::time::timeout(DRAIN, async move {
+                while let Ok(Some(_)) = answers.message().await {}
+            }));
+        }
+    }
+}
+
 /// A cluster, through one of its members at a time.
 pub(super) struct Client {
-    members: Vec<Channel>,
+    members: Vec<Member>,
     current: AtomicUsize,
     /// How the cluster is called in errors.
     pub(super) name: PathBuf,
@@ -95,7 +136,7 @@ impl Client {
                 .keep_alive_while_idle(true)
                 .initial_connection_window_size(8 << 20)
                 .initial_stream_window_size(4 << 20);
-            members.push(member.connect_lazy());
+            members.push(Member { calls: member.connect_lazy(), streams: member.connect_lazy() });
         }
         Ok(Self {
             members,
@@ -147,15 +188,13 @@ impl Client {
     }
 
     /// Opens a stream of changes; it ends by itself when its member loses the leader.
-    pub(super) async fn watch(
-        &self,
-        order: wire::WatchCreateRequest,
-    ) -> Result<Streaming<WatchResponse>, Failure> {
+    pub(super) async fn watch(&self, order: wire::WatchCreateRequest) -> Result<Stream, Failure> {
         let create = WatchRequest { order: Some(wire::WatchOrder::Create(order)) };
         // The stream of requests must stay open for as long as answers are wanted.
-        let requests = futures::stream::iter([create]).chain(futures::stream::pending());
+        let (sender, requests) = unbounded();
+        let _ = sender.unbounded_send(create);
         let call = async {
-            let mut grpc = self.grpc();
+            let mut grpc = grpc(&self.member().streams);
             grpc.ready().await.map_err(|error| self.not_done(&error.to_string()))?;
             let mut request = tonic::Request::new(requests);
             require_leader(request.metadata_mut());
@@ -168,7 +207,13 @@ impl Client {
             Ok(answer) => answer,
             Err(_) => Err(Failure::Open(self.unavailable("no answer in time"))),
         };
-        answer.map(tonic::Response::into_inner).inspect_err(|_| self.next_member())
+        match answer {
+            Ok(answers) => Ok(Stream { open: Some((sender, answers.into_inner())) }),
+            Err(failure) => {
+                self.next_member();
+                Err(failure)
+            }
+        }
     }
 
     /// Checks that an answer comes from the cluster this store began with; returns its revision.
@@ -254,7 +299,7 @@ impl Client {
         A: Message + Default + 'static,
     {
         let call = async {
-            let mut grpc = self.grpc();
+            let mut grpc = grpc(&self.member().calls);
             grpc.ready().await.map_err(|error| self.not_done(&error.to_string()))?;
             let mut request = tonic::Request::new(ask);
             require_leader(request.metadata_mut());
@@ -276,14 +321,14 @@ impl Client {
         Failure::NotDone(self.unavailable(what))
     }
 
-    fn grpc(&self) -> Grpc<Channel> {
-        let n = self.current.load(Ordering::Relaxed) % self.members.len().max(1);
-        // The list is not empty, which `new` made sure of.
-        let channel = self.members.get(n).or_else(|| self.members.first()).cloned();
-        let channel =
-            channel.unwrap_or_else(|| Endpoint::from_static("http://0.0.0.0").connect_lazy());
-        Grpc::new(channel).max_decoding_message_size(usize::MAX)
+    #[expect(clippy::indexing_slicing, reason = "`new` refuses to have no members")]
+    fn member(&self) -> &Member {
+        &self.members[self.current.load(Ordering::Relaxed) % self.members.len()]
     }
+}
+
+fn grpc(channel: &Channel) -> Grpc<Channel> {
+    Grpc::new(channel.clone()).max_decoding_message_size(usize::MAX)
 }
 
 /// A member without a leader refuses instead of letting the call hang.

@@ -243,11 +243,11 @@ impl Core {
                 .await
                 .map_err(|_| End::Broken(self.client.unavailable("no answer in time")))??;
             let wanted = news.events.partition_point(|event| event.revision <= upto);
-            if let Some(events) = news.events.get(..wanted).filter(|events| !events.is_empty()) {
-                if let Go::Enough = tell(events).map_err(End::Broken)? {
-                    *told = target;
-                    return Ok(());
-                }
+            if let Some(events) = news.events.get(..wanted).filter(|events| !events.is_empty())
+                && let Go::Enough = tell(events).map_err(End::Broken)?
+            {
+                *told = target;
+                return Ok(());
             }
             *told = news.upto;
         }

@@ -1,10 +1,8 @@
 //! One stream of changes from etcd, in the store's terms.
 
-use tonic::Streaming;
-
-use super::client::{Client, Failure};
+use super::client::{Client, Failure, Stream};
 use super::keys::{Keys, revision, stored};
-use super::wire::{WatchCreateRequest, WatchEvent, WatchResponse};
+use super::wire::{WatchCreateRequest, WatchEvent};
 use crate::{Error, Event, Revision};
 
 /// What a stream says.
@@ -32,7 +30,7 @@ pub(super) enum End {
 
 /// Every change after a revision.
 pub(super) struct Watcher {
-    stream: Streaming<WatchResponse>,
+    stream: Stream,
     told: Revision,
 }
 
