@@ -255,7 +255,8 @@ impl Client {
         if text.contains("database space exceeded") {
             return Failure::Final(Error::Full { path });
         }
-        if text.contains("request is too large") {
+        // Above its own limit etcd refuses; far above, its transport does.
+        if text.contains("request is too large") || text.contains("message larger than max") {
             return Failure::Final(Error::Refused { path, what: format!("refused: {text}") });
         }
         // etcd says these before it proposes anything to its peers.

@@ -4,10 +4,15 @@
 //! `PATH`. A process is used by one store at a time and again by the next, because the suite
 //! expects no other writer.
 
+mod faults;
 mod process;
+mod replicas;
+
+use bytes::Bytes;
 
 use super::*;
 use crate::suite::{Fixture, conformance};
+use crate::{Change, Expect};
 use process::Process;
 
 conformance!(fixture);
@@ -27,4 +32,33 @@ fn fixture() -> Fixture {
         open: Box::new(move || Arc::new(Etcd::open(options.clone()).unwrap())),
         _keep: Box::new(process),
     }
+}
+
+fn put(key: &str, value: impl Into<Vec<u8>>) -> Write {
+    let change = Change::Put(Bytes::from(value.into()));
+    Write { key: key.to_owned(), expect: Expect::Any, change }
+}
+
+fn delete(key: &str) -> Write {
+    Write { key: key.to_owned(), expect: Expect::Any, change: Change::Delete }
+}
+
+/// Opens a store under a prefix, with little patience.
+fn open(process: &Process, prefix: &str) -> Result<Etcd, Error> {
+    let mut options = EtcdOptions::new([process.url()]);
+    options.prefix = prefix.to_owned();
+    options.attempt = Duration::from_millis(500);
+    options.patience = Duration::from_secs(2);
+    Etcd::open(options)
+}
+
+/// The keys a sink has seen change, in order.
+fn keys_seen(store: &Etcd, after: Revision) -> Arc<Mutex<Vec<String>>> {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&seen);
+    let take = move |events: &[Event]| {
+        sink.lock().unwrap().extend(events.iter().map(|event| event.key.clone()));
+    };
+    store.follow(after, Box::new(take)).unwrap();
+    seen
 }

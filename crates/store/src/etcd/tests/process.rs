@@ -10,13 +10,17 @@ use std::time::{Duration, Instant};
 static IDLE: Mutex<Vec<Member>> = Mutex::new(Vec::new());
 
 /// A cluster of one member, for one user; dropped, it waits for the next.
-pub(super) struct Process(Option<Member>);
+pub(super) struct Process {
+    member: Option<Member>,
+    reuse: bool,
+}
 
 struct Member {
     /// A shell around etcd, which ends it when this process has ended.
     shell: Child,
-    _dir: tempfile::TempDir,
-    url: String,
+    dir: tempfile::TempDir,
+    client: String,
+    peer: String,
     uses: u64,
 }
 
@@ -24,58 +28,60 @@ impl Process {
     /// One that is idle, or else a new one.
     pub(super) fn take() -> Self {
         let idle = IDLE.lock().unwrap().pop();
-        let mut member = idle.unwrap_or_else(Member::start);
+        let mut member = idle.unwrap_or_else(|| Member::start(&[]));
         member.uses += 1;
-        Self(Some(member))
+        Self { member: Some(member), reuse: true }
+    }
+
+    /// A new one with more arguments, which nobody uses after.
+    pub(super) fn own(args: &[&str]) -> Self {
+        Self { member: Some(Member::start(args)), reuse: false }
     }
 
     pub(super) fn url(&self) -> String {
-        self.0.as_ref().unwrap().url.clone()
+        self.member.as_ref().unwrap().client.clone()
     }
 
     /// How many users it has had, with this one.
     pub(super) fn uses(&self) -> u64 {
-        self.0.as_ref().unwrap().uses
+        self.member.as_ref().unwrap().uses
+    }
+
+    /// Kills etcd; what it has stored stays.
+    pub(super) fn kill(&mut self) {
+        let member = self.member.as_mut().unwrap();
+        member.shell.stdin.take().unwrap().write_all(b"keep\n").unwrap();
+        member.shell.wait().unwrap();
+    }
+
+    /// Starts etcd again after it was killed.
+    pub(super) fn restart(&mut self, args: &[&str]) {
+        let member = self.member.as_mut().unwrap();
+        member.shell = spawn(&member.dir, [&member.client, &member.peer], args);
+    }
+
+    /// Forgets what etcd has stored.
+    pub(super) fn wipe(&mut self) {
+        std::fs::remove_dir_all(self.member.as_ref().unwrap().dir.path().join("data")).unwrap();
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        IDLE.lock().unwrap().extend(self.0.take());
+        let member = self.member.take();
+        if self.reuse {
+            IDLE.lock().unwrap().extend(member);
+        }
     }
 }
 
 impl Member {
-    fn start() -> Self {
+    fn start(args: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let [client, peer] = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
-        let [client, peer] = [client, peer].map(|l| format!("http://{}", l.local_addr().unwrap()));
-        let program = std::env::var("WINDLASS_ETCD").unwrap_or_else(|_| "etcd".to_owned());
-        // Statics are not dropped, so the end of standard input has to end etcd.
-        let script = r#""$@" >"$DIR/log" 2>&1 & read -r end; kill -9 $!; rm -rf "$DIR""#;
-        let mut shell = Command::new("sh")
-            .args(["-c", script, "sh", &program, "--name=m", "--data-dir"])
-            .arg(dir.path().join("data"))
-            .arg(format!("--listen-client-urls={client}"))
-            .arg(format!("--advertise-client-urls={client}"))
-            .arg(format!("--listen-peer-urls={peer}"))
-            .arg(format!("--initial-advertise-peer-urls={peer}"))
-            .arg(format!("--initial-cluster=m={peer}"))
-            .args(["--heartbeat-interval=20", "--election-timeout=200"])
-            .env("DIR", dir.path())
-            .stdin(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let begun = Instant::now();
-        while TcpStream::connect(client.trim_start_matches("http://")).is_err() {
-            if begun.elapsed() > Duration::from_secs(20) {
-                shell.stdin.take().unwrap().write_all(b"\n").unwrap();
-                let log = std::fs::read_to_string(dir.path().join("log")).unwrap_or_default();
-                panic!("{program} did not start; it said:\n{log}");
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Self { shell, _dir: dir, url: client, uses: 0 }
+        let free = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [client, peer] = free.map(|l| format!("http://{}", l.local_addr().unwrap()));
+        let shell = spawn(&dir, [&client, &peer], args);
+        Self { shell, dir, client, peer, uses: 0 }
     }
 }
 
@@ -84,4 +90,37 @@ impl Drop for Member {
         drop(self.shell.stdin.take());
         let _ = self.shell.wait();
     }
+}
+
+/// Starts etcd and waits until it listens.
+fn spawn(dir: &tempfile::TempDir, [client, peer]: [&str; 2], args: &[&str]) -> Child {
+    let program = std::env::var("WINDLASS_ETCD").unwrap_or_else(|_| "etcd".to_owned());
+    // Statics are not dropped, so the end of standard input has to end etcd.
+    let script =
+        r#""$@" >"$DIR/log" 2>&1 & read -r end; kill -9 $!; wait; [ "$end" ] || rm -rf "$DIR""#;
+    let mut shell = Command::new("sh")
+        .args(["-c", script, "sh", &program, "--name=m", "--data-dir"])
+        .arg(dir.path().join("data"))
+        .arg(format!("--listen-client-urls={client}"))
+        .arg(format!("--advertise-client-urls={client}"))
+        .arg(format!("--listen-peer-urls={peer}"))
+        .arg(format!("--initial-advertise-peer-urls={peer}"))
+        .arg(format!("--initial-cluster=m={peer}"))
+        .args(["--heartbeat-interval=20", "--election-timeout=200"])
+        .args(args)
+        .env("DIR", dir.path())
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while TcpStream::connect(client.trim_start_matches("http://")).is_err() {
+        if begun.elapsed() > Duration::from_secs(20) {
+            let log = std::fs::read_to_string(dir.path().join("log")).unwrap_or_default();
+            drop(shell.stdin.take());
+            panic!("{program} did not start; it said:\n{log}");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    shell
 }
