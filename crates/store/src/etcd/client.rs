@@ -163,10 +163,13 @@ impl Client {
     }
 
     /// A transaction, sent again only when it certainly was not carried out.
+    ///
+    /// One that was on its way to a leader that died is answered by etcd after more than five
+    /// seconds. Nobody can say sooner what became of it, but whoever waits can be told that.
     pub(super) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Failure> {
         let begun = Instant::now();
         loop {
-            match self.try_once(wire::TXN, request.clone(), self.patience).await {
+            match self.try_once(wire::TXN, request.clone(), self.attempt).await {
                 Err(Failure::NotDone(_)) if begun.elapsed() < self.patience => {
                     tokio::time::sleep(PAUSE).await;
                 }

@@ -78,6 +78,60 @@ async fn a_value_that_is_too_large_is_refused() {
     assert_eq!(store.get("k").await, Ok(None));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_are_secured() {
+    let process = Process::own(&["--auto-tls"]);
+    let ca = process.data().join("fixtures/client/cert.pem");
+    until(|| ca.exists()).await;
+    let mut options = EtcdOptions::new([process.url()]);
+    options.patience = Duration::from_secs(1);
+    options.tls = Some(Tls { ca: None, identity: None });
+    let refused = Etcd::open(options.clone()).err();
+    assert!(matches!(refused, Some(Error::Unavailable { .. })), "{refused:?}");
+    options.tls = Some(Tls { ca: Some(ca), identity: None });
+    let store = Etcd::open(options).unwrap();
+    store.commit(put("k", "1")).await.unwrap();
+}
+
+/// Every member is killed in turn, so the leader is too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_loses_its_members_one_by_one() {
+    let mut members = Process::cluster(3);
+    let mut options = EtcdOptions::new(members.iter().map(Process::url));
+    options.patience = Duration::from_secs(5);
+    let store = Etcd::open(options).unwrap();
+    let start = store.revision();
+    let seen = keys_seen(&store, start);
+    let mut acknowledged = Vec::new();
+    for round in 0..6 {
+        members[round % 3].kill();
+        let begun = Instant::now();
+        let mut n = 0;
+        while n < 20 {
+            let key = format!("{round}/{n}");
+            match store.commit(put(&key, "1")).await {
+                Ok(_) => {
+                    acknowledged.push(key);
+                    n += 1;
+                }
+                Err(Error::Unavailable { .. }) => assert!(begun.elapsed().as_secs() < 5),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        eprintln!("round {round}: {:?}", begun.elapsed());
+        members[round % 3].restart(&[]);
+        // It answers when it is back in the cluster, and the next may go.
+        drop(open(&members[round % 3], "/x").unwrap());
+    }
+    // A write that was not acknowledged may have happened, and then again.
+    let mut seen = seen.lock().unwrap().clone();
+    let history = store.history(start, usize::MAX).await.unwrap();
+    assert_eq!(history.into_iter().map(|event| event.key).collect::<Vec<_>>(), seen);
+    seen.dedup();
+    assert_eq!(seen, acknowledged);
+    assert_eq!(store.failure(), None);
+}
+
 async fn until(holds: impl Fn() -> bool) {
     let begun = Instant::now();
     while !holds() {
