@@ -167,8 +167,17 @@ impl Core {
 
     /// The newest revision, confirmed by a quorum.
     pub(super) async fn newest(&self) -> Result<Revision, Error> {
+        let seen = self.position();
         let revision = self.client.revision(self.keys.mark()).await;
-        revision.map_err(|failure| failure.into_error(&self.client.name))
+        let revision = revision.map_err(|failure| failure.into_error(&self.client.name))?;
+        if revision < seen {
+            let name = self.client.name.display();
+            let what = format!("{name} is at revision {revision}, but has been at revision {seen}");
+            let error = Error::Failed { what };
+            self.fuse.blow(&error);
+            return Err(error);
+        }
+        Ok(revision)
     }
 
     /// The error for a revision that etcd says is compacted.

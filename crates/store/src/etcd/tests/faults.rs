@@ -49,6 +49,21 @@ async fn another_cluster_in_the_same_place_fails_the_store() {
     assert_eq!(refused, Err(Error::Failed { what }));
 }
 
+/// The same cluster with older data, as a restore from a backup makes it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_went_back_fails_the_store() {
+    let mut process = Process::own(&[]);
+    let store = open(&process, "/x").unwrap();
+    store.commit(put("k", "1")).await.unwrap();
+    let newest = store.commit(put("k", "2")).await.unwrap().revision;
+    process.kill();
+    process.wipe();
+    process.restart(&[]);
+    let Err(Error::Failed { what }) = store.catch_up().await else { panic!("not noticed") };
+    assert!(what.contains(&format!("has been at revision {newest}")), "{what}");
+    assert_eq!(store.failure(), Some(Error::Failed { what }));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_database_says_so_and_is_still_read() {
     let process = Process::own(&["--quota-backend-bytes=4000000"]);
@@ -118,7 +133,6 @@ async fn a_cluster_loses_its_members_one_by_one() {
                 Err(error) => panic!("{error}"),
             }
         }
-        eprintln!("round {round}: {:?}", begun.elapsed());
         members[round % 3].restart(&[]);
         // It answers when it is back in the cluster, and the next may go.
         drop(open(&members[round % 3], "/x").unwrap());
