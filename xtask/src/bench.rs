@@ -5,10 +5,12 @@
 //! rows is one file under `bench/` with one `measure`, listed in [`GROUPS`].
 
 mod access;
+mod bundles;
 mod client;
 mod floor;
 mod issuing;
 mod nodes;
+mod process;
 mod rates;
 mod server;
 mod startup;
@@ -33,7 +35,7 @@ pub struct Args {
     /// Shorter phases and fewer watchers: a smoke test, not a measurement.
     #[arg(long)]
     quick: bool,
-    /// Only this group of rows: floor, startup, rates, access, issuing, nodes, volumes or watchers.
+    /// Only this group of rows: floor, startup, rates, access, issuing, nodes, volumes, bundles or watchers.
     #[arg(long)]
     only: Option<String>,
     /// One round of this many watchers of the small object, instead of the standard three.
@@ -72,6 +74,7 @@ const GROUPS: &[(&str, Measure)] = &[
     ("issuing", |bench, table| Box::pin(issuing::measure(bench, table))),
     ("nodes", |bench, table| Box::pin(nodes::measure(bench, table))),
     ("volumes", |bench, table| Box::pin(volumes::measure(bench, table))),
+    ("bundles", |bench, table| Box::pin(bundles::measure(bench, table))),
     ("watchers", |bench, table| Box::pin(watchers::measure(bench, table))),
 ];
 

@@ -12,6 +12,7 @@
 //! - [`decode`]: JSON, YAML and protobuf bodies, within [`limits`].
 //! - [`schema`]: the tables; [`normal`]: the one form in which objects are compared and stored.
 //! - [`patch`]: JSON, merge and strategic merge patches; [`apply`]: server-side apply, managed fields.
+//! - [`trust_bundle`]: the kind of trust-manager.
 //! - [`meta`], [`names`], [`selector`], [`conditions`], [`signer_name`]: the rules on parts.
 //! - [`quantity`], [`duration`], [`timestamp`], [`age`]: how amounts and times are written.
 //! - [`field`], [`status`]: how a broken rule is told.
@@ -36,3 +37,4 @@ pub mod selector;
 pub mod signer_name;
 pub mod status;
 pub mod timestamp;
+pub mod trust_bundle;

@@ -120,7 +120,7 @@ fn domain(signer_name: &str) -> &str {
     signer_name.split_once('/').map_or(signer_name, |(domain, _)| domain)
 }
 
-fn bundle_prefix(signer_name: &str) -> String {
+pub(crate) fn bundle_prefix(signer_name: &str) -> String {
     format!("{}:", signer_name.replace('/', ":"))
 }
 

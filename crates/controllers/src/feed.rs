@@ -40,14 +40,33 @@ pub async fn follow_whole<K>(
 ) where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let mut config = Config::default().streaming_lists();
-    config.field_selector = fields.map(str::to_owned);
+    let config = Config { field_selector: fields.map(str::to_owned), ..Config::default() };
+    let events = |event: Result<Event<K>, &watcher::Error>| {
+        if let Ok(event) = event {
+            on(event);
+        }
+    };
+    follow_selected(api, plural, config, counters, events).await;
+}
+
+/// As [`follow_whole`], with those objects that the configuration selects, and with what goes wrong.
+/// Of [`Metadata`], nothing else is sent.
+pub async fn follow_selected<K>(
+    api: Api<K>,
+    plural: &str,
+    config: Config,
+    counters: &'static Counters,
+    mut on: impl FnMut(Result<Event<K>, &watcher::Error>),
+) where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let mut config = config.streaming_lists();
     loop {
         let mut events: BoxStream<'_, _> =
             watcher(api.clone(), config.clone()).default_backoff().boxed();
         while let Some(event) = events.next().await {
             match event {
-                Ok(event) => on(event),
+                Ok(event) => on(Ok(event)),
                 Err(error) if cannot_stream(&error, &config) => {
                     config.initial_list_strategy = watcher::InitialListStrategy::ListWatch;
                     break;
@@ -55,6 +74,7 @@ pub async fn follow_whole<K>(
                 Err(error) => {
                     counters.watch_errors.fetch_add(1, Relaxed);
                     tell(counters.name, plural, &error);
+                    on(Err(&error));
                 }
             }
         }

@@ -14,6 +14,7 @@
 //! - `signers`: those of the user's own, as their file describes them.
 //! - `ca`: a signer's certificate and key, as their files change; `followed` hears of that.
 //! - `publish`: tells the cluster what to verify the API server with.
+//! - `bundles`: what trust-manager does.
 //! - `election`: of several processes one works, and the others' writes are not sent.
 //! - `options`: what the controllers are told; `served`: loops for kinds that not every server has.
 //! - `catalog` knows which kinds the server has; `feed` watches one of them; `uid` and `namespaced` name one object.
@@ -22,6 +23,7 @@
 mod accounts;
 mod aggregation;
 pub mod approve;
+pub mod bundles;
 pub mod ca;
 mod catalog;
 pub mod clean;
@@ -91,6 +93,7 @@ async fn work(client: Client, options: Arc<Options>) {
     anchors(&mut loops, &client, &options);
     requests(&mut loops, &client, &options);
     pod_requests(&mut loops, &client, &options);
+    trust(&mut loops, &client, &options);
     while loops.join_next().await.is_some() {}
     std::future::pending().await
 }
@@ -239,6 +242,23 @@ fn pod_requests(loops: &mut JoinSet<()>, client: &Client, options: &Options) {
             })
         }));
     }
+}
+
+fn trust(loops: &mut JoinSet<()>, client: &Client, options: &Options) {
+    if !options.controllers.has(Controller::Bundles) {
+        return;
+    }
+    if let Some(package) = options.bundles.package.clone() {
+        loops.spawn(supervise("default-package", move || package.clone().watch()));
+    }
+    let (client, clock) = (client.clone(), options.clock.clone());
+    let (settings, name) = (Arc::new(options.bundles.clone()), Controller::Bundles.name());
+    loops.spawn(supervise(name, move || {
+        let (to, clock, settings) = (client.clone(), clock.clone(), settings.clone());
+        served::while_served(client.clone(), served::BUNDLES, name, move |resource| {
+            bundles::run(to.clone(), resource, settings.clone(), clock.clone())
+        })
+    }));
 }
 
 /// How long a loop that broke down rests before it starts anew.

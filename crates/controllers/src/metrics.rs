@@ -34,8 +34,10 @@ pub static ROOT_CA: Counters = Counters::new("root_ca_cert_publisher");
 pub static TRUST_BUNDLE: Counters = Counters::new("ca_cert_publisher_cluster_trust_bundles");
 /// The counters of the user's own signers' trust bundles.
 pub static ANCHORS: Counters = Counters::new("signer_trust_bundles");
+/// The counters of Bundles.
+pub static BUNDLES: Counters = Counters::new("bundles");
 
-static ALL: [&Counters; 11] = [
+static ALL: [&Counters; 12] = [
     &GARBAGE,
     &NAMESPACES,
     &ACCOUNTS,
@@ -47,6 +49,7 @@ static ALL: [&Counters; 11] = [
     &ROOT_CA,
     &TRUST_BUNDLE,
     &ANCHORS,
+    &BUNDLES,
 ];
 
 /// How often the API could not be discovered.
@@ -70,6 +73,7 @@ pub fn metrics(out: &mut String) {
     crate::ca::metrics(out);
     crate::sign::metrics(out);
     crate::publish::metrics(out);
+    crate::bundles::metrics(out);
     crate::election::metrics(out);
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
+use crate::bundles;
 use crate::election::Election;
 use crate::publish::RootCa;
 use crate::sign::BuiltIn;
@@ -37,6 +38,8 @@ pub struct Options {
     pub election: Option<Election>,
     /// How to connect to the server anew, so that connections end when another process leads.
     pub connection: Option<kube::Config>,
+    /// What is done about Bundles.
+    pub bundles: bundles::Settings,
     /// Which controllers run.
     pub controllers: Selection,
 }
@@ -55,6 +58,7 @@ impl Options {
             ca_overlap: Duration::from_secs(60 * 60),
             election: None,
             connection: None,
+            bundles: bundles::Settings::default(),
             controllers: Selection::default(),
         }
     }
@@ -85,10 +89,12 @@ pub enum Controller {
     RootCa,
     /// Publishes the root CA as a trust bundle.
     TrustBundle,
+    /// Keeps Bundles in namespaces.
+    Bundles,
 }
 
 impl Controller {
-    const ALL: [Controller; 11] = [
+    const ALL: [Controller; 12] = [
         Controller::Accounts,
         Controller::Aggregation,
         Controller::Namespaces,
@@ -100,6 +106,7 @@ impl Controller {
         Controller::CustomSigners,
         Controller::RootCa,
         Controller::TrustBundle,
+        Controller::Bundles,
     ];
 
     /// What it is called, as in kube-controller-manager if that has it.
@@ -118,6 +125,7 @@ impl Controller {
             Controller::TrustBundle => {
                 "kube-apiserver-serving-clustertrustbundle-publisher-controller"
             }
+            Controller::Bundles => "bundle-controller",
         }
     }
 
@@ -132,6 +140,7 @@ impl Controller {
             Controller::Sign => Some("csrsigning"),
             Controller::CleanRequests => Some("csrcleaner"),
             Controller::RootCa => Some("root-ca-cert-publisher"),
+            Controller::Bundles => Some("bundle"),
             Controller::CleanPodRequests | Controller::CustomSigners | Controller::TrustBundle => {
                 None
             }

@@ -7,9 +7,9 @@
 //! - `contest`: notices that somebody else writes the same objects.
 //! - `syncs`: what is counted.
 
-mod alarm;
+pub(crate) mod alarm;
 pub mod anchors;
-mod contest;
+pub(crate) mod contest;
 pub mod root_ca;
 mod source;
 mod syncs;

@@ -6,10 +6,15 @@ use std::time::Duration;
 use kube::Client;
 use kube::core::ApiResource;
 use tokio::task::JoinSet;
+use windlass_api::trust_bundle;
 
-/// A kind of `certificates.k8s.io`.
+/// A kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
+    /// Its group.
+    pub group: &'static str,
+    /// The versions that are understood, the best first.
+    pub served: &'static [&'static str],
     /// Its plural.
     pub plural: &'static str,
     /// Its name.
@@ -19,10 +24,10 @@ pub struct Wanted {
 impl Wanted {
     /// It in every version that a server may have, the best first.
     pub fn versions(self) -> impl Iterator<Item = ApiResource> {
-        VERSIONS.into_iter().map(move |version| ApiResource {
-            group: GROUP.into(),
-            version: version.into(),
-            api_version: format!("{GROUP}/{version}"),
+        self.served.iter().map(move |version| ApiResource {
+            group: self.group.into(),
+            version: (*version).into(),
+            api_version: format!("{}/{version}", self.group),
             kind: self.kind.into(),
             plural: self.plural.into(),
         })
@@ -30,16 +35,23 @@ impl Wanted {
 }
 
 /// Bundles of trust anchors.
-pub const TRUST_BUNDLES: Wanted =
-    Wanted { plural: "clustertrustbundles", kind: "ClusterTrustBundle" };
+pub const TRUST_BUNDLES: Wanted = certificates("clustertrustbundles", "ClusterTrustBundle");
 
 /// Pods' requests for certificates.
-pub const POD_REQUESTS: Wanted =
-    Wanted { plural: "podcertificaterequests", kind: "PodCertificateRequest" };
+pub const POD_REQUESTS: Wanted = certificates("podcertificaterequests", "PodCertificateRequest");
 
-const GROUP: &str = "certificates.k8s.io";
-/// The best first.
-const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
+/// Bundles of trust-manager.
+pub const BUNDLES: Wanted = Wanted {
+    group: trust_bundle::GROUP,
+    served: &[trust_bundle::VERSION],
+    plural: trust_bundle::PLURAL,
+    kind: trust_bundle::KIND,
+};
+
+const fn certificates(plural: &'static str, kind: &'static str) -> Wanted {
+    Wanted { group: "certificates.k8s.io", served: &["v1", "v1beta1", "v1alpha1"], plural, kind }
+}
+
 /// How often to look whether something has changed.
 const LOOK: Duration = Duration::from_secs(60);
 /// How soon to look again if the server does not say.
@@ -94,7 +106,7 @@ where
 }
 
 /// The kind in the best version that the server has.
-async fn find(client: &Client, wanted: Wanted) -> Result<Option<ApiResource>, kube::Error> {
+pub async fn find(client: &Client, wanted: Wanted) -> Result<Option<ApiResource>, kube::Error> {
     for resource in wanted.versions() {
         let list = match client.list_api_group_resources(&resource.api_version).await {
             Ok(list) => list,

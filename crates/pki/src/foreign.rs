@@ -12,13 +12,14 @@
 //!
 //! - [`CertificateRequest`]: PKCS#10, and the proof that the requester holds the key.
 //! - [`ForeignCertificate`]: a certificate that is stored and handed on.
-//! - [`parse_trust_anchors`]: the text of a trust bundle.
+//! - [`parse_trust_anchors`]: the text of a trust bundle; [`parse_bundle`]: that of a source of one.
 //! - [`parse_certificate_blocks`] and [`IssuedChain`]: what a signer hands in.
 //! - [`SubjectKey`]: a key, of an algorithm that is known or not, and proofs of possession.
 
 mod algorithm;
 mod alt_names;
 mod anchors;
+mod bundle;
 mod certificate;
 mod chain;
 mod domain;
@@ -39,6 +40,7 @@ mod uri;
 pub use algorithm::{Hash, SignatureAlgorithm};
 pub use alt_names::AltNames;
 pub use anchors::{Anchor, AnchorError, EntryError, EntryFault, parse_trust_anchors};
+pub use bundle::{BundleCertificates, BundleError, parse_bundle};
 pub use certificate::ForeignCertificate;
 pub use chain::{
     BlockError, ChainError, IssuedChain, LeafFault, labelled_certificates, parse_certificate_blocks,

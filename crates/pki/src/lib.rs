@@ -50,11 +50,11 @@ pub use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 pub use certificate::Certificate;
 pub use error::Error;
 pub use foreign::{
-    AltNames, Anchor, AnchorError, BlockError, CertificateRequest, ChainError, EllipticCurve,
-    EntryError, EntryFault, ForeignCertificate, Hash, IssuedChain, KeyAlgorithm, LeafFault, Name,
-    NameAttribute, PodKeyError, PodKeyType, RequestError, RequestedExtension, SignatureAlgorithm,
-    SignatureError, SubjectKey, labelled_certificates, parse_certificate_blocks,
-    parse_trust_anchors,
+    AltNames, Anchor, AnchorError, BlockError, BundleCertificates, BundleError, CertificateRequest,
+    ChainError, EllipticCurve, EntryError, EntryFault, ForeignCertificate, Hash, IssuedChain,
+    KeyAlgorithm, LeafFault, Name, NameAttribute, PodKeyError, PodKeyType, RequestError,
+    RequestedExtension, SignatureAlgorithm, SignatureError, SubjectKey, labelled_certificates,
+    parse_bundle, parse_certificate_blocks, parse_trust_anchors,
 };
 pub use issuance::{Issuance, Issued, IssuedSubject, Lint, Warning, issue_certificate};
 pub use jws::{JwkParameters, JwsKey};

@@ -1,5 +1,6 @@
 //! The kinds that are served, one folder each, and how a path finds its kind.
 
+pub mod bundles;
 pub mod cells;
 pub mod certificatesigningrequests;
 pub mod clustertrustbundles;
@@ -50,6 +51,7 @@ pub static KINDS: &[&Kind] = &[
     &podcertificaterequests::KIND,
     &resourceslices::KIND,
     &nodetrusts::KIND,
+    &bundles::KIND,
     &rbac::CLUSTER_ROLE_BINDING,
     &rbac::CLUSTER_ROLE,
     &rbac::ROLE_BINDING,

@@ -4,6 +4,7 @@
 //! wrong. The comments on the fields are what `--help` says.
 
 mod access;
+mod bundles;
 mod controllers;
 mod node;
 mod requests;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 pub use access::{AccessArgs, AuditArgs, InflightArgs};
+pub use bundles::{BundleCommand, BundleStatusArgs, BundleSyncArgs};
 pub use controllers::{ControllersArgs, ElectionArgs, IssuingArgs};
 pub use node::{NodeArgs, NodeCommand, NodeRunArgs, NodeStatusArgs};
 pub use requests::{
@@ -26,7 +28,7 @@ pub use requests::{
 };
 pub use signers::{SignerCheckArgs, SignerCommand, SignerListArgs, SignerShowArgs, SignersOfArgs};
 pub use tokens::{TokenCommand, TokenCreateArgs, TokenDeleteArgs, TokenListArgs, Ttl};
-pub use trust::{TrustCommand, TrustStatusArgs};
+pub use trust::{TrustCommand, TrustPackageArgs, TrustStatusArgs};
 pub use values::{Expiry, FeatureGate, Plugin};
 
 /// The certificate and trust plane of Kubernetes in one program.
@@ -82,13 +84,17 @@ pub enum Command {
     /// List, check or show signers: who signs what, with which CA, and what waits for them.
     #[command(subcommand)]
     Signer(SignerCommand),
-    /// Ask which nodes have a trust bundle in their volumes, and which do not.
+    /// Ask which nodes have a trust bundle in their volumes, and which do not; or whom this machine
+    /// trusts.
     #[command(subcommand)]
     Trust(TrustCommand),
+    /// Ask what became of a Bundle of trust-manager.
+    #[command(subcommand)]
+    Bundle(BundleCommand),
     /// Print the custom resources of Windlass, for servers that are not Windlass.
     ///
-    /// They are YAML: pipe them into kubectl apply -f -.
-    Crds,
+    /// They are YAML: pipe them into kubectl apply -f -. The Bundle takes the place of trust-manager's own.
+    Crds(CrdsArgs),
     /// Make, list or delete bootstrap tokens, with which machines join as nodes.
     #[command(subcommand)]
     Token(TokenCommand),
@@ -96,6 +102,24 @@ pub enum Command {
     CanI(CanIArgs),
     /// Print the version.
     Version,
+}
+
+/// Flags of `windlass crds`.
+#[derive(Debug, Args)]
+pub struct CrdsArgs {
+    /// Which: nodetrusts, bundles [default: all].
+    #[arg(value_name = "NAME", value_enum, hide_possible_values = true)]
+    pub names: Vec<Crd>,
+}
+
+/// A custom resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Crd {
+    /// What nodes report on trust.
+    #[value(name = "nodetrusts")]
+    NodeTrusts,
+    /// Which certificates are gathered, and where they go.
+    Bundles,
 }
 
 /// Flags of every command.
@@ -180,6 +204,8 @@ pub struct UpArgs {
     pub serve: ServeArgs,
     #[command(flatten)]
     pub issuing: IssuingArgs,
+    #[command(flatten)]
+    pub bundles: BundleSyncArgs,
     /// Make this machine a node of this name as well. Its certificates are kept in the data
     /// directory.
     #[arg(long, value_name = "NAME", value_parser = values::node_name, conflicts_with = "no_node")]

@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod bundle;
 mod can_i;
 mod connect;
 mod controllers;
@@ -35,7 +36,8 @@ pub fn run(command: Command) -> Result<()> {
         Command::Csr(command) => csr::run(command),
         Command::Signer(command) => signer::run(command),
         Command::Trust(command) => trust::run(command),
-        Command::Crds => crds::run(),
+        Command::Bundle(command) => bundle::run(command),
+        Command::Crds(arguments) => crds::run(&arguments),
         Command::Token(command) => token::run(command),
         Command::CanI(arguments) => can_i::run(arguments),
         Command::Version => version::run(),

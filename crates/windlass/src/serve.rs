@@ -26,7 +26,9 @@ use windlass_server::tokens::TokenSigner;
 use windlass_server::user::{MASTERS, User};
 use windlass_store::{Embedded, Options, Store};
 
-use crate::cli::{AccessArgs, AuditArgs, FeatureGate, InflightArgs, IssuingArgs, Plugin};
+use crate::cli::{
+    AccessArgs, AuditArgs, BundleSyncArgs, FeatureGate, InflightArgs, IssuingArgs, Plugin,
+};
 use crate::datadir::{DataDir, Layout};
 use crate::shell;
 
@@ -56,7 +58,7 @@ pub struct Settings {
     /// Where requests are written down.
     pub audit: AuditArgs,
     /// What the controllers beside the server are told; `None` if there are none, unlike in `up`.
-    pub controllers: Option<IssuingArgs>,
+    pub controllers: Option<(IssuingArgs, BundleSyncArgs)>,
     /// The name of this machine as a node beside the server, if it is to be one, and the file of its
     /// own volumes.
     pub node: Option<(String, Option<PathBuf>)>,
@@ -97,7 +99,8 @@ async fn run(settings: Settings) -> Result<()> {
     let (down, shutdown) = watch::channel(false);
     // Before anything is served, so that a bad file is told of and nothing has happened.
     let layout = &settings.data.layout;
-    let options = settings.controllers.as_ref().map(|issuing| issuing_options(layout, issuing));
+    let options = settings.controllers.as_ref();
+    let options = options.map(|(issuing, bundles)| controller_options(layout, issuing, bundles));
     let options = options.transpose()?;
     let node = settings.node.as_ref().map(|(name, projections)| {
         node::Node::new(name, projections.as_deref(), features(&settings.feature_gates)?)
@@ -216,9 +219,10 @@ fn controllers(
 
 /// What the controllers beside the server are told. Only what the client authority signs is a
 /// login, so it signs for nobody else; a serving certificate of a node is the other one's.
-fn issuing_options(
+fn controller_options(
     layout: &Layout,
     issuing: &IssuingArgs,
+    bundles: &BundleSyncArgs,
 ) -> Result<windlass_controllers::Options> {
     let files = |signer, authority: &str| SignerFiles {
         signer,
@@ -239,6 +243,7 @@ fn issuing_options(
         custom: custom_signers(layout, issuing, &clock)?,
         root_ca: Some(RootCa::file(layout.pki("ca.crt"))?),
         ca_overlap: issuing.ca_overlap,
+        bundles: bundles.settings()?,
         ..windlass_controllers::Options::new(clock)
     })
 }

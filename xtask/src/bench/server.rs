@@ -39,6 +39,15 @@ pub struct Server {
 impl Server {
     /// Start on a directory, which may hold data of an earlier run.
     pub async fn start(bench: &Bench, data: &Path) -> Result<Self> {
+        Self::start_as(bench, data, &["up", "--no-node"]).await
+    }
+
+    /// The same without controllers.
+    pub async fn start_alone(bench: &Bench, data: &Path) -> Result<Self> {
+        Self::start_as(bench, data, &["server"]).await
+    }
+
+    async fn start_as(bench: &Bench, data: &Path, arguments: &[&str]) -> Result<Self> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         let tokens = bench.scratch.join("tokens.csv");
         let users = format!("{TOKEN},bench,,\"system:masters\"\n{READER},reader,\n");
@@ -46,14 +55,13 @@ impl Server {
         let log = fs::File::create(bench.scratch.join("server.log"))?;
         let mut command = Command::new(&bench.binary);
         command
-            .arg("up")
+            .args(arguments)
             .arg("--data-dir")
             .arg(data)
             .arg("--listen")
             .arg(address.to_string())
             .arg("--token-auth-file")
             .arg(&tokens)
-            .arg("--no-node")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)

@@ -78,11 +78,11 @@ async fn measure_pods(bench: &Bench, table: &mut Table, count: usize) -> Result<
         );
     }
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let before = agent.cpu()?;
+    let before = agent.process.cpu()?;
     tokio::time::sleep(IDLE).await;
-    let busy = (agent.cpu()? - before) / IDLE.as_secs_f64() * 100.0;
+    let busy = (agent.process.cpu()? - before) / IDLE.as_secs_f64() * 100.0;
     table.add(Row::lower(format!("{title}: the idle agent's share of a core"), busy, "%"));
-    let resident = agent.resident()? as f64 / f64::from(1 << 20);
+    let resident = agent.process.resident()? as f64 / f64::from(1 << 20);
     table.add(Row::lower(format!("{title}: the idle agent's memory"), resident, "MiB"));
     agent.stop().await?;
     server.stop().await
@@ -102,10 +102,11 @@ fn signers() -> String {
 }
 
 /// Roots, of which there can be more.
-struct Roots(Vec<String>);
+pub struct Roots(Vec<String>);
 
 impl Roots {
-    fn new(count: usize) -> Result<Self> {
+    /// So many.
+    pub fn new(count: usize) -> Result<Self> {
         let mut roots = Self(Vec::new());
         for _ in 0..count {
             roots.add()?;
@@ -113,7 +114,13 @@ impl Roots {
         Ok(roots)
     }
 
-    fn add(&mut self) -> Result<()> {
+    /// As PEM.
+    pub fn text(&self) -> String {
+        self.0.concat()
+    }
+
+    /// One more.
+    pub fn add(&mut self) -> Result<()> {
         let subject = Subject::new(&format!("root {}", self.0.len()), &[])?;
         let validity = Validity::lasting(OffsetDateTime::now_utc(), time::Duration::days(30))?;
         let serial = Serial::random(&SystemRandom::new())?;
@@ -136,7 +143,7 @@ async fn put_bundle(admin: &Client, roots: &Roots, method: Method, path: &str) -
         "apiVersion": "certificates.k8s.io/v1",
         "kind": "ClusterTrustBundle",
         "metadata": metadata,
-        "spec": {"signerName": SIGNER, "trustBundle": roots.0.concat()},
+        "spec": {"signerName": SIGNER, "trustBundle": roots.text()},
     });
     connection.expect(method, path, bundle.to_string().into()).await?;
     Ok(())

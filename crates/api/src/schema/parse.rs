@@ -40,6 +40,7 @@ const TABLES: &[(&str, &str)] = &[
     ("rbac.v1", include_str!("../../schema/rbac.v1.schema")),
     ("resource.v1", include_str!("../../schema/resource.v1.schema")),
     ("storage.v1", include_str!("../../schema/storage.v1.schema")),
+    ("trust.v1alpha1", include_str!("../../schema/trust.v1alpha1.schema")),
     ("windlass.v1alpha1", include_str!("../../schema/windlass.v1alpha1.schema")),
 ];
 

@@ -38,6 +38,14 @@ impl Contest {
         *count <= WRITES
     }
 
+    /// Does not count the last write, which was refused: who keeps us from writing is in no contest.
+    pub fn was_refused(&self, object: &str) {
+        let mut writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, count)) = writes.get_mut(object) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
     /// Forgets what was written: from now on it is something else, which nobody contests yet.
     pub fn begin_anew(&self) {
         self.writes.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -55,6 +63,10 @@ mod tests {
             assert_eq!(contest.may_write("a", start), round < 5, "{round}");
         }
         assert!(contest.may_write("b", start));
+        for _ in 0..20 {
+            assert!(contest.may_write("c", start));
+            contest.was_refused("c");
+        }
         contest.begin_anew();
         assert!((0..5).all(|_| contest.may_write("a", start)));
         assert!(!contest.may_write("a", start + PERIOD - Duration::from_secs(1)));

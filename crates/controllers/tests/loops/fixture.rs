@@ -78,6 +78,13 @@ impl World {
         self.controllers = Some(tokio::spawn(controllers));
     }
 
+    /// Ends the controllers at once, so that others can be started.
+    pub async fn stop_controllers(&mut self) {
+        let controllers = self.controllers.take().unwrap();
+        controllers.abort();
+        assert!(controllers.await.unwrap_err().is_cancelled());
+    }
+
     /// Tells the controllers to end and waits until they have.
     pub async fn shut_down(mut self) {
         self.down.send_replace(true);

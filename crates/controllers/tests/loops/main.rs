@@ -4,6 +4,7 @@
 
 mod accounts;
 mod aggregation;
+mod bundles;
 mod certificates;
 mod custom_signers;
 mod fixture;

@@ -8,6 +8,7 @@ mod audit;
 mod authentication;
 mod bad_input;
 mod body_mutations;
+mod bundles;
 mod certificates;
 mod conformance;
 mod confusion;

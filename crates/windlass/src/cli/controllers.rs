@@ -8,7 +8,7 @@ use clap::Args;
 use windlass_controllers::Selection;
 use windlass_controllers::sign::{Signer, SignerFiles};
 
-use super::{FeatureGate, values};
+use super::{BundleSyncArgs, FeatureGate, values};
 
 /// Flags of `windlass controllers`.
 #[derive(Debug, Args)]
@@ -20,6 +20,8 @@ pub struct ControllersArgs {
     pub issuing: IssuingArgs,
     #[command(flatten)]
     pub signing: SigningArgs,
+    #[command(flatten)]
+    pub bundles: BundleSyncArgs,
     /// CAs that clients verify the API server with (PEM), published in every namespace. Read again
     /// when it changes [default: that of the kubeconfig if the server is Windlass, else none].
     #[arg(long, value_name = "FILE")]

@@ -1,8 +1,10 @@
 //! Flags of `windlass trust`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use windlass_controllers::bundles::package::SYSTEM_STORE;
 
 use super::requests::{OutputArgs, ServerOfArgs};
 use super::values;
@@ -21,6 +23,11 @@ Examples:
   Go on when no node has it any more:
     windlass trust status example.com:web:v1 --gone --wait";
 
+const PACKAGE_EXAMPLE: &str = "\
+Examples:
+  windlass trust package > package.json
+  windlass up --default-package-location package.json";
+
 /// What can be asked about trust.
 #[derive(Debug, Subcommand)]
 pub enum TrustCommand {
@@ -30,6 +37,25 @@ pub enum TrustCommand {
     /// Nodes report what is in their volumes, by digest. A node should have a bundle if one of its volumes
     /// selects it, and has it if all of those do.
     Status(TrustStatusArgs),
+    /// Print whom this machine trusts, as the default package of Bundles.
+    ///
+    /// It is JSON, as trust-manager's: see --default-package-location of up and controllers.
+    Package(TrustPackageArgs),
+}
+
+/// Flags of `windlass trust package`.
+#[derive(Debug, Args)]
+#[command(after_help = PACKAGE_EXAMPLE)]
+pub struct TrustPackageArgs {
+    /// File of certificates (PEM).
+    #[arg(long, value_name = "FILE", default_value = SYSTEM_STORE)]
+    pub from: PathBuf,
+    /// What the package is called.
+    #[arg(long, value_name = "NAME", default_value = "system")]
+    pub name: String,
+    /// Which edition it is [default: the day on which the file was last changed].
+    #[arg(long, value_name = "VERSION")]
+    pub edition: Option<String>,
 }
 
 /// Flags of `windlass trust status`.

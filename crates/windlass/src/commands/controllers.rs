@@ -35,6 +35,7 @@ async fn work(arguments: ControllersArgs) -> Result<()> {
         Some(file) => signers::open(file, &clock).context("--signers")?,
         None => Vec::new(),
     };
+    let bundles = arguments.bundles.settings()?;
     let election = election(&arguments.election)?;
     let config = connect::config(Some(&arguments.kubeconfig)).await?;
     let roots = config.root_cert.clone();
@@ -71,6 +72,7 @@ async fn work(arguments: ControllersArgs) -> Result<()> {
         ca_overlap: arguments.issuing.ca_overlap,
         election,
         connection: Some(config),
+        bundles,
         controllers: selection,
         ..Options::new(clock)
     };

@@ -1,16 +1,28 @@
-//! `windlass crds`: the kinds of Windlass' own, as custom resources for other servers.
+//! `windlass crds`: the kinds that Windlass has beyond Kubernetes, as custom resources for other
+//! servers.
 
 use anyhow::Result;
 
 use super::print;
+use crate::cli::{Crd, CrdsArgs};
 
 /// What nodes report on trust.
 const NODE_TRUST: &str = include_str!("../../../../deploy/nodetrust-crd.yaml");
+/// Which certificates are gathered, and where they go.
+const BUNDLE: &str = include_str!("../../../../deploy/bundle-crd.yaml");
 
 /// Prints them.
-pub fn run() -> Result<()> {
-    print::out(NODE_TRUST)
+pub fn run(arguments: &CrdsArgs) -> Result<()> {
+    print::out(&text(&arguments.names))
 }
 
+fn text(names: &[Crd]) -> String {
+    let all = [(Crd::NodeTrusts, NODE_TRUST), (Crd::Bundles, BUNDLE)];
+    let wanted = all.into_iter().filter(|(crd, _)| names.is_empty() || names.contains(crd));
+    wanted.map(|(_, text)| text).collect::<Vec<_>>().join("---\n")
+}
+
+#[cfg(test)]
+mod bundle;
 #[cfg(test)]
 mod tests;

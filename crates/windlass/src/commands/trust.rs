@@ -1,10 +1,12 @@
-//! `windlass trust`: which nodes have which trust bundle in their volumes.
+//! `windlass trust`: which nodes have which trust bundle in their volumes; and whom this machine trusts.
 //!
 //! - `world`: what the server has: bundles, what nodes report, and nodes.
 //! - `delivery`: what is made of it.
 //! - `text`: how that is said to people.
+//! - `package`: the system's store as the default package of Bundles.
 
 mod delivery;
+mod package;
 mod text;
 mod world;
 
@@ -22,7 +24,10 @@ use world::Server;
 
 /// Does what was asked about trust.
 pub fn run(command: TrustCommand) -> Result<()> {
-    let TrustCommand::Status(arguments) = command;
+    let arguments = match command {
+        TrustCommand::Status(arguments) => arguments,
+        TrustCommand::Package(arguments) => return package::run(&arguments),
+    };
     let well = connect::block_on(status(arguments))?;
     if !well {
         std::process::exit(1);

@@ -25,7 +25,7 @@ pub fn run(arguments: UpArgs) -> Result<()> {
         access: arguments.serve.access,
         inflight: arguments.serve.inflight,
         audit: arguments.serve.audit,
-        controllers: Some(arguments.issuing),
+        controllers: Some((arguments.issuing, arguments.bundles)),
         node: arguments.node_name.map(|name| (name, arguments.projections)),
         data,
     })

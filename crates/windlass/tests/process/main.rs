@@ -9,6 +9,8 @@
 mod access;
 mod audit;
 mod bad_input;
+mod bundle_command;
+mod bundles;
 mod ca_swaps;
 mod canary;
 mod certificates;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::controllers::{Controllers, kubeconfig, node_request, server};
 use crate::kubectl::Kubectl;
@@ -129,6 +129,24 @@ fn the_documented_role_is_enough() {
     fs::write(&roots, &new).unwrap();
     until(&admin, &maps, |text| text == new);
     until(&admin, &bundles, |names| names.lines().count() == 1 && names != old);
+
+    // A Bundle, in namespaces and for the cluster, and its end in one of them.
+    let root = authority("bundled", -60, 3600).certificate().to_pem();
+    let target = json!({"configMap": {"key": "k"}, "clusterTrustBundle": {}});
+    create(
+        &admin,
+        &json!({
+            "apiVersion": "trust.cert-manager.io/v1alpha1", "kind": "Bundle",
+            "metadata": {"name": "roots"},
+            "spec": {"sources": [{"inLine": root}], "target": target},
+        }),
+    );
+    admin.ok(&["wait", "--for=condition=Synced", "bundle/roots", "--timeout=30s"]);
+    until(&admin, &["get", "events", "-o", "json"], |events| events.contains("\"Synced\""));
+    let nothing = r#"{"spec": {"target": null}}"#;
+    admin.ok(&["patch", "bundle", "roots", "--type=merge", "--patch", nothing]);
+    until(&admin, &["get", "configmaps", "-o", "name"], |names| !names.contains("roots"));
+    until(&admin, &bundles, |names| !names.contains("/roots"));
 
     for verb in ["list", "watch", "delete"] {
         let whom = "--as=system:serviceaccount:kube-system:windlass-controllers";

@@ -18,7 +18,7 @@ impl Drop for Mounted {
 }
 
 /// A directory in which our program and kubectl are found by their names.
-fn programs(place: &Path) -> PathBuf {
+pub fn programs(place: &Path) -> PathBuf {
     let programs = place.join("bin");
     fs::create_dir(&programs).unwrap();
     let windlass = Path::new(env!("CARGO_BIN_EXE_windlass"));
@@ -29,7 +29,7 @@ fn programs(place: &Path) -> PathBuf {
     programs
 }
 
-fn shell(script: &str, place: &Path, programs: &Path) -> Command {
+pub fn shell(script: &str, place: &Path, programs: &Path) -> Command {
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     let mut command = Command::new("sh");
     command.args(["-euc", script]).current_dir(place).env("PATH", path).env("HOME", place);

@@ -7,4 +7,4 @@ mod gates;
 mod hosts;
 mod lives;
 mod metrics;
-mod world;
+pub mod world;

@@ -2,20 +2,17 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use bytes::Bytes;
 use hyper::Method;
-use rustix::process::{Signal, kill_process};
-use tokio::process::{Child, Command};
-use tokio::time::timeout;
+use tokio::process::Command;
 
 use super::super::Bench;
 use super::super::client::{Client, Protocol};
 use super::super::nodes;
-use super::super::server::{cpu, memory, pid_of};
+use super::super::process::Process;
 use super::PATIENCE;
 
 /// The node's name.
@@ -23,8 +20,8 @@ pub const NAME: &str = "bench-node";
 
 /// A running agent. Dropping it kills it.
 pub struct Agent {
-    child: Child,
-    pid: u32,
+    /// The process.
+    pub process: Process,
     root: PathBuf,
 }
 
@@ -36,20 +33,15 @@ impl Agent {
         fs::create_dir_all(&place)?;
         let bootstrap = place.join("bootstrap.kubeconfig");
         fs::write(&bootstrap, nodes::kubeconfig(&admin.url(), &data.join("pki/ca.crt")))?;
-        let log = fs::File::create(bench.scratch.join("agent.log"))?;
-        let child = Command::new(&bench.binary)
+        let mut command = Command::new(&bench.binary);
+        command
             .args(["node", "--node-name", NAME, "--node-ip", "127.0.0.1"])
             .args([&"--bootstrap-kubeconfig".into(), &bootstrap])
             .args([&"--kubeconfig".into(), &place.join("kubeconfig")])
             .args([&"--cert-dir".into(), &place.join("pki")])
-            .args([&"--root-dir".into(), &root])
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .kill_on_drop(true)
-            .spawn()?;
-        let pid = child.id().context("the agent ended at once")?;
-        let agent = Self { child, pid, root };
+            .args([&"--root-dir".into(), &root]);
+        let process = Process::start(&mut command, &bench.scratch.join("agent.log"))?;
+        let agent = Self { process, root };
         let began = Instant::now();
         let mut connection = admin.connect(Protocol::Http1).await?;
         let path = format!("/api/v1/nodes/{NAME}");
@@ -65,21 +57,9 @@ impl Agent {
         super::directory(&self.root, uid)
     }
 
-    /// CPU time since the start, in seconds.
-    pub fn cpu(&self) -> Result<f64> {
-        cpu(self.pid)
-    }
-
-    /// Resident memory in bytes.
-    pub fn resident(&self) -> Result<u64> {
-        memory(self.pid, "VmRSS:")
-    }
-
     /// Stops it as an operator does, and takes its volumes away.
-    pub async fn stop(mut self) -> Result<()> {
-        kill_process(pid_of(self.pid)?, Signal::TERM)?;
-        let status = timeout(PATIENCE, self.child.wait()).await.context("it did not stop")??;
-        ensure!(status.success(), "the agent stopped with {status}");
+    pub async fn stop(self) -> Result<()> {
+        self.process.stop().await?;
         // They may be on a file system of their own, which outlives the agent.
         let _ = std::process::Command::new("umount").arg(self.root.join("pods")).output();
         Ok(())

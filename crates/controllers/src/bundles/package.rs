@@ -1,0 +1,173 @@
+//! The default package: certificates that come with the controllers, in trust-manager's format.
+
+use std::path::Path;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use windlass_pki::BundleError;
+
+use super::pool::{Filters, Pool};
+
+/// Where most systems keep whom they trust.
+pub const SYSTEM_STORE: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// A package.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Package {
+    /// What it is called.
+    #[serde(default)]
+    name: String,
+    /// The certificates, as PEM.
+    #[serde(default)]
+    bundle: String,
+    /// Which edition it is.
+    #[serde(default)]
+    version: String,
+}
+
+/// Why something is not a package. Displayed, each is what trust-manager says.
+#[derive(Debug, thiserror::Error)]
+pub enum PackageError {
+    /// The file is called otherwise.
+    #[error(
+        "can't load package at path {0:?} since it doesn't have the required \".json\" extension"
+    )]
+    Extension(String),
+    /// It is not JSON of the form.
+    #[error("failed to parse package JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// The certificates are not.
+    #[error("package bundle failed validation: {0}")]
+    Bundle(#[from] BundleError),
+    /// It has no certificates.
+    #[error("package may not have an empty 'bundle'")]
+    Empty,
+    /// It has no name.
+    #[error("package may not have an empty 'name'")]
+    Name,
+    /// It has no version.
+    #[error("package may not have an empty 'version'")]
+    Version,
+}
+
+impl Package {
+    /// Whether a file is one by its name.
+    pub fn check_path(path: &Path) -> Result<(), PackageError> {
+        match path.extension() {
+            Some(extension) if extension == "json" => Ok(()),
+            _ => Err(PackageError::Extension(path.display().to_string())),
+        }
+    }
+
+    /// Reads a package.
+    pub fn parse(json: &[u8]) -> Result<Self, PackageError> {
+        serde_json::from_slice::<Self>(json)?.checked()
+    }
+
+    /// Makes a package from the text of a store, such as the system's. Neither comments nor
+    /// repetitions nor the order of the store are in it.
+    pub fn from_store(name: &str, version: &str, store: &[u8]) -> Result<Self, PackageError> {
+        let mut pool = Pool::new(Filters::default(), OffsetDateTime::UNIX_EPOCH);
+        pool.add(store)?;
+        let package =
+            Self { name: name.to_owned(), bundle: pool.pem(), version: version.to_owned() };
+        package.checked()
+    }
+
+    fn checked(self) -> Result<Self, PackageError> {
+        let mut pool = Pool::new(Filters::default(), OffsetDateTime::UNIX_EPOCH);
+        pool.add(self.bundle.as_bytes())?;
+        if self.name.is_empty() {
+            return Err(PackageError::Name);
+        }
+        if self.version.is_empty() {
+            return Err(PackageError::Version);
+        }
+        if self.bundle.is_empty() {
+            return Err(PackageError::Empty);
+        }
+        Ok(self)
+    }
+
+    /// Writes it as it is read.
+    pub fn to_json(&self) -> Result<String, PackageError> {
+        Ok(serde_json::to_string(self)?)
+    }
+
+    /// What it is called in a status.
+    pub fn id(&self) -> String {
+        let hash = digest(&SHA256, self.bundle.as_bytes());
+        let hex: String = hash.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        format!("{}-{}-{hex}", self.name, self.version)
+    }
+
+    /// The certificates, as PEM.
+    pub fn bundle(&self) -> &str {
+        &self.bundle
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::bundles::samples::{ED25519, P256};
+
+    #[test]
+    fn packages_are_read_as_trust_manager_reads_them() {
+        let bad =
+            P256.replacen("CERTIFICATE", "THING", 1).replacen("END CERTIFICATE", "END THING", 1);
+        let cases = [
+            (json!({"name": "asd", "bundle": P256, "version": "123"}), Ok(())),
+            (json!({"name": "asd", "bundle": P256, "version": "123", "more": 1}), Ok(())),
+            (
+                json!({"bundle": P256, "version": "123"}),
+                Err("package may not have an empty 'name'"),
+            ),
+            (
+                json!({"name": "asd", "bundle": P256, "version": ""}),
+                Err("package may not have an empty 'version'"),
+            ),
+            (
+                json!({"name": "asd", "bundle": "", "version": "1"}),
+                Err("package may not have an empty 'bundle'"),
+            ),
+            (
+                json!({"name": "asd", "bundle": bad, "version": "123"}),
+                Err("package bundle failed validation: invalid PEM block in bundle: only \
+                     CERTIFICATE blocks are permitted but found 'THING'"),
+            ),
+        ];
+        for (package, want) in cases {
+            let read = Package::parse(package.to_string().as_bytes());
+            let read = read.map(|_| ()).map_err(|error| error.to_string());
+            assert_eq!(read, want.map_err(str::to_owned), "{package}");
+        }
+        let error = Package::parse(b"{").unwrap_err().to_string();
+        assert!(error.starts_with("failed to parse package JSON: "), "{error}");
+        assert!(Package::check_path(Path::new("/a/b.json")).is_ok());
+        let error = Package::check_path(Path::new("/a/b.yaml")).unwrap_err().to_string();
+        assert!(error.starts_with("can't load package at path \"/a/b.yaml\""), "{error}");
+    }
+
+    #[test]
+    fn a_package_is_known_by_its_text() {
+        let package = json!({"name": "asd", "bundle": P256, "version": "123"});
+        let package = Package::parse(package.to_string().as_bytes()).unwrap();
+        let hash = digest(&SHA256, P256.as_bytes());
+        let hex: String = hash.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!((package.id(), hex.len()), (format!("asd-123-{hex}"), 16));
+    }
+
+    #[test]
+    fn a_store_becomes_a_package() {
+        let store = format!("# one\n{P256}# two\n{ED25519}{P256}");
+        let package = Package::from_store("system", "1", store.as_bytes()).unwrap();
+        assert_eq!(package.bundle().matches("BEGIN CERTIFICATE").count(), 2);
+        let again = Package::parse(package.to_json().unwrap().as_bytes()).unwrap();
+        assert_eq!(again.id(), package.id());
+        assert!(Package::from_store("system", "1", b"nothing").is_err());
+    }
+}

@@ -1,0 +1,58 @@
+//! What the controller may look at. It asks before it looks: a server that refuses something over and
+//! over fills its log with that.
+
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
+use kube::api::PostParams;
+use kube::{Api, Client};
+
+use super::target::Kind;
+
+/// Whether objects of a kind may be listed, in a namespace or everywhere. If that cannot be found
+/// out, trying will tell.
+pub async fn may_list(client: &Client, kind: Kind, namespace: Option<&str>) -> bool {
+    let (group, resource) = names(kind);
+    let review = SelfSubjectAccessReview {
+        spec: SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(ResourceAttributes {
+                group: Some(group.to_owned()),
+                resource: Some(resource.to_owned()),
+                namespace: namespace.map(str::to_owned),
+                verb: Some("list".to_owned()),
+                ..ResourceAttributes::default()
+            }),
+            ..SelfSubjectAccessReviewSpec::default()
+        },
+        ..SelfSubjectAccessReview::default()
+    };
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    match reviews.create(&PostParams::default(), &review).await {
+        Ok(answer) => answer.status.is_none_or(|status| status.allowed),
+        Err(error) => {
+            tracing::debug!(%error, "cannot find out what is permitted");
+            true
+        }
+    }
+}
+
+/// What a server would say, but for who asks.
+pub fn refusal(kind: Kind, namespace: Option<&str>) -> String {
+    let (group, resource) = names(kind);
+    let place = match namespace {
+        Some(namespace) => format!("in the namespace \"{namespace}\""),
+        None => "at the cluster scope".to_owned(),
+    };
+    let shown = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
+    format!(
+        "{shown} is forbidden: cannot list resource \"{resource}\" in API group \"{group}\" {place}"
+    )
+}
+
+fn names(kind: Kind) -> (&'static str, &'static str) {
+    match kind {
+        Kind::ConfigMap => ("", "configmaps"),
+        Kind::Secret => ("", "secrets"),
+        Kind::ClusterTrustBundle => ("certificates.k8s.io", "clustertrustbundles"),
+    }
+}

@@ -1,0 +1,135 @@
+//! What the controller of Bundles is told, by trust-manager's flags.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context as _, Result};
+use tokio::sync::watch;
+
+use super::package::Package;
+use super::pool::Filters;
+use crate::followed;
+
+/// What the controller is told.
+#[derive(Clone)]
+pub struct Settings {
+    /// Where sources are.
+    pub trust_namespace: String,
+    /// The default certificates.
+    pub package: Option<Arc<PackageFile>>,
+    /// Whether Secrets are written.
+    pub secret_targets: bool,
+    /// What is left out.
+    pub filters: Filters,
+    /// The only namespaces that are written to; none is all.
+    pub target_namespaces: BTreeSet<String>,
+}
+
+impl Default for Settings {
+    /// As trust-manager without flags.
+    fn default() -> Settings {
+        Settings {
+            trust_namespace: TRUST_NAMESPACE.to_owned(),
+            package: None,
+            secret_targets: false,
+            filters: Filters::default(),
+            target_namespaces: BTreeSet::new(),
+        }
+    }
+}
+
+/// Where sources are if nothing else is said.
+pub const TRUST_NAMESPACE: &str = "cert-manager";
+
+/// The file of a package, read again when it changes.
+pub struct PackageFile {
+    path: PathBuf,
+    current: watch::Sender<Arc<Package>>,
+    problem: Mutex<Option<String>>,
+}
+
+impl PackageFile {
+    /// Reads a package, which must be good.
+    pub fn open(path: PathBuf) -> Result<Arc<PackageFile>> {
+        let current = watch::Sender::new(Arc::new(load(&path)?));
+        Ok(Arc::new(PackageFile { path, current, problem: Mutex::default() }))
+    }
+
+    /// The package as it was when it was last good.
+    pub fn current(&self) -> Arc<Package> {
+        self.current.borrow().clone()
+    }
+
+    /// Tells of every change.
+    pub fn changes(&self) -> watch::Receiver<Arc<Package>> {
+        self.current.subscribe()
+    }
+
+    /// Reads the file once and uses it if it is good. Reads from disk: not for async code.
+    pub fn reload(&self) {
+        let mut problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
+        let error = match load(&self.path) {
+            Ok(read) => {
+                *problem = None;
+                let changed = self.current.send_if_modified(|current| {
+                    let differs = **current != read;
+                    if differs {
+                        *current = Arc::new(read);
+                    }
+                    differs
+                });
+                if changed {
+                    tracing::info!(package = self.current().id(), "the default package changed");
+                }
+                return;
+            }
+            Err(error) => format!("{error:#}"),
+        };
+        if problem.as_ref() != Some(&error) {
+            tracing::error!(error, "the default package cannot be used; the last good one stays");
+            *problem = Some(error);
+        }
+    }
+
+    /// Follows the file; does not end.
+    pub async fn watch(self: Arc<Self>) {
+        let path = self.path.clone();
+        followed::follow(&[path], move || self.reload()).await;
+    }
+}
+
+fn load(path: &Path) -> Result<Package> {
+    Package::check_path(path)?;
+    Package::parse(&followed::read(path)?).with_context(|| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bundles::samples::{ED25519, P256};
+
+    #[test]
+    fn a_package_is_read_again_and_a_bad_one_is_not_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("package.json");
+        let package = |version: &str, text: &str| {
+            let package = Package::from_store("own", version, text.as_bytes()).unwrap();
+            std::fs::write(&path, package.to_json().unwrap()).unwrap();
+            package
+        };
+        assert!(PackageFile::open(path.clone()).is_err());
+        let first = package("1", P256);
+        let file = PackageFile::open(path.clone()).unwrap();
+        assert_eq!(*file.current(), first);
+        let changes = file.changes();
+        file.reload();
+        assert!(!changes.has_changed().unwrap());
+        let second = package("2", ED25519);
+        file.reload();
+        assert!(changes.has_changed().unwrap());
+        std::fs::write(&path, "{").unwrap();
+        file.reload();
+        assert_eq!(*file.current(), second);
+    }
+}

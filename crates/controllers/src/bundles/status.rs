@@ -1,0 +1,235 @@
+//! What is said of a Bundle: its status, and events.
+
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use windlass_api::field::quote;
+use windlass_api::timestamp;
+use windlass_api::trust_bundle::{
+    API_VERSION, Bundle, BundleStatus, Condition, KIND, SYNCED, SourceStatus,
+};
+
+use super::gather::{Failure, Harvest};
+use super::reach::Reach;
+use super::target::Kind;
+
+/// What has become of a Bundle.
+#[derive(Clone, Copy)]
+pub enum Outcome<'a> {
+    /// Its sources do not give anything; the targets stay as they are.
+    Source(&'a Failure),
+    /// It wants Secrets, and those are not written here.
+    SecretTargetsDisabled(&'a Harvest),
+    /// Some targets could not be written: at least one.
+    Targets(&'a Harvest, &'a [TargetFailure]),
+    /// All is as it should be; and whether anything was written for that.
+    Synced {
+        /// What was gathered.
+        harvest: &'a Harvest,
+        /// Where to.
+        reach: &'a Reach,
+        /// Whether any target was written.
+        wrote: bool,
+    },
+}
+
+/// A target that could not be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetFailure {
+    /// Of what kind.
+    pub kind: Kind,
+    /// Where; empty for the cluster.
+    pub namespace: String,
+    /// What it is called.
+    pub name: String,
+    /// Why.
+    pub error: String,
+}
+
+/// What is to be said.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// The status to be written, if it is another.
+    pub status: Option<BundleStatus>,
+    /// The event, if there is news.
+    pub event: Option<Event>,
+    /// Whether to try again soon.
+    pub retry: bool,
+}
+
+/// An event on a Bundle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Whether something is wrong.
+    pub warning: bool,
+    /// What, in one word.
+    pub reason: String,
+    /// What was done.
+    pub action: &'static str,
+    /// What, in many.
+    pub note: String,
+}
+
+/// What keeps the targets from being looked at. The status stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// The selector of namespaces is none.
+    NamespaceSelector(String),
+    /// The namespaces are not known.
+    NamespaceList(String),
+    /// The targets of a kind are not known.
+    TargetList(Kind, String),
+}
+
+/// How many characters a message may have.
+const LONGEST: usize = 32_768;
+/// How many namespaces a message names.
+const NAMED: usize = 10;
+
+/// Says what has become of a Bundle, and what each source gave.
+pub fn report(
+    bundle: &Bundle,
+    outcome: Outcome<'_>,
+    sources: &[SourceStatus],
+    now: OffsetDateTime,
+) -> Report {
+    let old = bundle.status.clone().unwrap_or_default();
+    let (reason, message) = words(outcome);
+    let good = matches!(outcome, Outcome::Synced { .. });
+    let mut status = BundleStatus {
+        conditions: Vec::new(),
+        sources: sources.to_vec(),
+        // What the targets hold is what it was, unless they were all written.
+        default_ca_version: old.default_ca_version.clone(),
+        certificates: old.certificates,
+        earliest_expiry: old.earliest_expiry.clone(),
+    };
+    if let Outcome::Synced { harvest, .. } = outcome {
+        status.default_ca_version.clone_from(&harvest.package);
+        status.certificates = Some(harvest.pool.len() as u64);
+        status.earliest_expiry = harvest.pool.earliest_expiry().map(timestamp::format);
+    }
+    let before = old.conditions.iter().find(|condition| condition.kind == SYNCED);
+    status.conditions.push(condition(before, good, &reason, &message, bundle, now));
+    let ours = BundleStatus { conditions: before.cloned().into_iter().collect(), ..old };
+    let news = ours.conditions != status.conditions;
+    let wrote = matches!(outcome, Outcome::Synced { wrote: true, .. });
+    let action = if good { "Synced" } else { "SyncFailed" };
+    let event = Event { warning: !good, reason, action, note: message };
+    Report {
+        status: (ours != status).then_some(status),
+        event: (news || wrote).then_some(event),
+        retry: match outcome {
+            Outcome::Source(Failure::Build(_)) | Outcome::Targets(..) => true,
+            Outcome::Source(Failure::NotFound(_))
+            | Outcome::SecretTargetsDisabled(_)
+            | Outcome::Synced { .. } => false,
+        },
+    }
+}
+
+fn words(outcome: Outcome<'_>) -> (String, String) {
+    let (reason, message) = match outcome {
+        Outcome::Source(Failure::NotFound(error)) => {
+            ("SourceNotFound".to_owned(), format!("Bundle source was not found: {error}"))
+        }
+        Outcome::Source(Failure::Build(error)) => {
+            ("SourceBuildError".to_owned(), format!("Failed to build bundle sources: {error}"))
+        }
+        Outcome::SecretTargetsDisabled(_) => (
+            "SecretTargetsDisabled".to_owned(),
+            "Bundle has Secret targets but the feature is disabled".to_owned(),
+        ),
+        Outcome::Targets(_, failures) => failed(failures),
+        Outcome::Synced { reach, .. } => ("Synced".to_owned(), reach.success()),
+    };
+    (reason, cut(message))
+}
+
+/// The first failure as trust-manager says it, which stops there, and where else it was so.
+fn failed(failures: &[TargetFailure]) -> (String, String) {
+    let mut failures = failures.iter().collect::<Vec<_>>();
+    failures.sort_by(|a, b| (a.kind, &a.namespace).cmp(&(b.kind, &b.namespace)));
+    let Some((first, others)) = failures.split_first() else { return Default::default() };
+    let TargetFailure { kind, namespace, name, error } = first;
+    let place = match kind {
+        Kind::ConfigMap | Kind::Secret => format!("to namespace {}", quote(namespace)),
+        Kind::ClusterTrustBundle => quote(name),
+    };
+    let mut message = format!("Failed to sync bundle {kind} {place}: {error}");
+    if !others.is_empty() {
+        let named = others.iter().take(NAMED).map(|failure| match failure.kind {
+            Kind::ConfigMap | Kind::Secret => {
+                format!("{} in namespace {}", failure.kind, quote(&failure.namespace))
+            }
+            Kind::ClusterTrustBundle => format!("{} {}", failure.kind, quote(&failure.name)),
+        });
+        let named = named.collect::<Vec<_>>().join(", ");
+        let dots = if others.len() > NAMED { ", …" } else { "" };
+        message.push_str(&format!(" (and {} more: {named}{dots})", others.len()));
+    }
+    (format!("Sync{kind}TargetFailed"), message)
+}
+
+fn condition(
+    before: Option<&Condition>,
+    good: bool,
+    reason: &str,
+    message: &str,
+    bundle: &Bundle,
+    now: OffsetDateTime,
+) -> Condition {
+    let status = if good { "True" } else { "False" };
+    let since = before.filter(|before| before.status == status);
+    Condition {
+        kind: SYNCED.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        last_transition_time: since
+            .map_or_else(|| timestamp::format(now), |before| before.last_transition_time.clone()),
+        observed_generation: Some(bundle.metadata.generation),
+    }
+}
+
+fn cut(mut message: String) -> String {
+    if let Some((end, _)) = message.char_indices().nth(LONGEST) {
+        message.truncate(end);
+    }
+    message
+}
+
+/// A status as it is applied. On a server whose definition of Bundles is trust-manager's own, the
+/// fields beyond it must be left out, or the server refuses it.
+pub fn status_body(name: &str, status: &BundleStatus, extended: bool) -> Value {
+    let mut status = status.clone();
+    if !extended {
+        let BundleStatus { conditions, default_ca_version, .. } = status;
+        status = BundleStatus { conditions, default_ca_version, ..BundleStatus::default() };
+    }
+    json!({
+        "apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "status": status,
+    })
+}
+
+impl Trouble {
+    /// What is said of it.
+    pub fn event(&self) -> Event {
+        let (reason, note) = match self {
+            Self::NamespaceSelector(error) => (
+                "NamespaceSelectorError".to_owned(),
+                format!("Failed to build namespace match labels selector: {error}"),
+            ),
+            Self::NamespaceList(error) => {
+                ("NamespaceListError".to_owned(), format!("Failed to list namespaces: {error}"))
+            }
+            Self::TargetList(kind, error) => {
+                let plural = kind.to_string().to_lowercase();
+                (format!("{kind}ListError"), format!("Failed to list {plural}s: {error}"))
+            }
+        };
+        Event { warning: true, reason, action: "SyncFailed", note }
+    }
+}
+
+#[cfg(test)]
+mod tests;

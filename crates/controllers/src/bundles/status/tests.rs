@@ -1,0 +1,245 @@
+//! What is said, word for word.
+
+use serde_json::json;
+use time::Duration;
+
+use super::*;
+use crate::bundles::pool::{Filters, Pool};
+use crate::bundles::samples::{self, P256};
+
+fn bundle() -> Bundle {
+    samples::bundle(json!([{"inLine": "x"}]), json!({"configMap": {"key": "k"}}))
+}
+
+fn harvest() -> Harvest {
+    let mut pool = Pool::new(Filters::default(), samples::now());
+    pool.add(P256.as_bytes()).unwrap();
+    Harvest { pool, package: Some("pkg-1-00".to_owned()) }
+}
+
+fn reach() -> Reach {
+    Reach::new(None, []).unwrap()
+}
+
+fn sources(problem: Option<&str>) -> Vec<SourceStatus> {
+    let problem = problem.map(str::to_owned);
+    vec![SourceStatus { source: "inLine".to_owned(), objects: 0, certificates: 1, problem }]
+}
+
+fn failure(kind: Kind, namespace: &str) -> TargetFailure {
+    let error = format!("failed to patch {kind} {namespace}/bundle: no");
+    TargetFailure { kind, namespace: namespace.to_owned(), name: "bundle".to_owned(), error }
+}
+
+#[test]
+fn reasons_and_messages_are_trust_managers() {
+    let harvest = harvest();
+    let reach = reach();
+    let missing =
+        Failure::NotFound("failed to get ConfigMap a/b: configmaps \"b\" not found".into());
+    let bad = Failure::Build("inline source contains invalid PEM data: x".into());
+    let one = [failure(Kind::ConfigMap, "ns-1")];
+    let several = [
+        failure(Kind::Secret, "a"),
+        failure(Kind::ConfigMap, "ns-2"),
+        failure(Kind::ConfigMap, "ns-1"),
+    ];
+    let anchors = [failure(Kind::ClusterTrustBundle, "")];
+    let table = [
+        (
+            Outcome::Synced { harvest: &harvest, reach: &reach, wrote: false },
+            ("True", "Synced", "Successfully synced Bundle to all namespaces", false),
+        ),
+        (
+            Outcome::Source(&missing),
+            (
+                "False",
+                "SourceNotFound",
+                "Bundle source was not found: failed to get ConfigMap a/b: configmaps \"b\" not found",
+                false,
+            ),
+        ),
+        (
+            Outcome::Source(&bad),
+            (
+                "False",
+                "SourceBuildError",
+                "Failed to build bundle sources: inline source contains invalid PEM data: x",
+                true,
+            ),
+        ),
+        (
+            Outcome::SecretTargetsDisabled(&harvest),
+            (
+                "False",
+                "SecretTargetsDisabled",
+                "Bundle has Secret targets but the feature is disabled",
+                false,
+            ),
+        ),
+        (
+            Outcome::Targets(&harvest, &one),
+            (
+                "False",
+                "SyncConfigMapTargetFailed",
+                "Failed to sync bundle ConfigMap to namespace \"ns-1\": failed to patch ConfigMap \
+                 ns-1/bundle: no",
+                true,
+            ),
+        ),
+        (
+            Outcome::Targets(&harvest, &several),
+            (
+                "False",
+                "SyncConfigMapTargetFailed",
+                "Failed to sync bundle ConfigMap to namespace \"ns-1\": failed to patch ConfigMap \
+                 ns-1/bundle: no (and 2 more: ConfigMap in namespace \"ns-2\", Secret in namespace \
+                 \"a\")",
+                true,
+            ),
+        ),
+        (
+            Outcome::Targets(&harvest, &anchors),
+            (
+                "False",
+                "SyncClusterTrustBundleTargetFailed",
+                "Failed to sync bundle ClusterTrustBundle \"bundle\": failed to patch \
+                 ClusterTrustBundle /bundle: no",
+                true,
+            ),
+        ),
+    ];
+    for (outcome, (status, reason, message, retry)) in table {
+        let told = report(&bundle(), outcome, &sources(None), samples::now());
+        let want = Condition {
+            kind: "Synced".to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            last_transition_time: "2026-06-01T00:00:00Z".to_owned(),
+            observed_generation: Some(2),
+        };
+        assert_eq!(told.status.unwrap().conditions, [want]);
+        let event = told.event.unwrap();
+        let warning = status == "False";
+        assert_eq!((event.reason.as_str(), event.note.as_str()), (reason, message));
+        assert_eq!((event.warning, told.retry), (warning, retry), "{reason}");
+        assert_eq!(event.action, if warning { "SyncFailed" } else { "Synced" });
+    }
+}
+
+#[test]
+fn nothing_new_is_not_said_again() {
+    let (harvest, reach) = (harvest(), reach());
+    let outcome = |wrote| Outcome::Synced { harvest: &harvest, reach: &reach, wrote };
+    let mut bundle = bundle();
+    let first = report(&bundle, outcome(true), &sources(None), samples::now());
+    bundle.status = first.status;
+    let later = samples::now() + Duration::HOUR;
+    assert_eq!(report(&bundle, outcome(false), &sources(None), later), Report::default());
+    // Targets were written: that is news, but the status is what it was.
+    let again = report(&bundle, outcome(true), &sources(None), later);
+    assert!(again.status.is_none() && again.event.is_some());
+    // What somebody else says of the Bundle is not ours.
+    let other = Condition { kind: "Deprecated".to_owned(), ..Condition::default() };
+    bundle.status.as_mut().unwrap().conditions.insert(0, other);
+    assert_eq!(report(&bundle, outcome(false), &sources(None), later), Report::default());
+    // The same state in a new generation: the time stays.
+    bundle.metadata.generation = 3;
+    let new = report(&bundle, outcome(false), &sources(None), later).status.unwrap();
+    assert_eq!(new.conditions[0].last_transition_time, "2026-06-01T00:00:00Z");
+    assert_eq!(new.conditions[0].observed_generation, Some(3));
+    // A source has a problem that is none of the Bundle's.
+    bundle.metadata.generation = 2;
+    let new = report(&bundle, outcome(false), &sources(Some("not there")), later);
+    assert!(new.status.is_some() && new.event.is_none());
+}
+
+#[test]
+fn a_failure_leaves_what_the_targets_hold() {
+    let (harvest, reach) = (harvest(), reach());
+    let mut bundle = bundle();
+    let good = Outcome::Synced { harvest: &harvest, reach: &reach, wrote: true };
+    bundle.status = report(&bundle, good, &sources(None), samples::now()).status;
+    let later = samples::now() + Duration::HOUR;
+    let missing = Failure::NotFound("gone".into());
+    let told = report(&bundle, Outcome::Source(&missing), &sources(Some("gone")), later);
+    let status = told.status.unwrap();
+    assert_eq!(status.default_ca_version.as_deref(), Some("pkg-1-00"));
+    assert_eq!(
+        (status.certificates, status.earliest_expiry.as_deref()),
+        (Some(1), Some("2056-01-01T00:00:00Z"))
+    );
+    assert_eq!(status.conditions[0].last_transition_time, "2026-06-01T01:00:00Z");
+    assert_eq!(status.sources[0].problem.as_deref(), Some("gone"));
+    // The package is no longer used.
+    let without = Harvest { package: None, ..harvest };
+    let good = Outcome::Synced { harvest: &without, reach: &reach, wrote: true };
+    let status = report(&bundle, good, &sources(None), later).status.unwrap();
+    assert_eq!(status.default_ca_version, None);
+}
+
+#[test]
+fn a_status_is_one_that_the_schema_takes() {
+    let (harvest, reach) = (harvest(), reach());
+    let good = Outcome::Synced { harvest: &harvest, reach: &reach, wrote: true };
+    let status = report(&bundle(), good, &sources(None), samples::now()).status.unwrap();
+    let mut body = status_body("bundle", &status, true);
+    assert_eq!(
+        body["status"],
+        json!({
+            "conditions": [{
+                "type": "Synced", "status": "True", "reason": "Synced", "observedGeneration": 2,
+                "message": "Successfully synced Bundle to all namespaces",
+                "lastTransitionTime": "2026-06-01T00:00:00Z",
+            }],
+            "defaultCAVersion": "pkg-1-00",
+            "sources": [{"source": "inLine", "objects": 0, "certificates": 1}],
+            "certificates": 1,
+            "earliestExpiry": "2056-01-01T00:00:00Z",
+        })
+    );
+    body["spec"] = json!({"sources": [{"inLine": "x"}]});
+    let errors = windlass_api::trust_bundle::validate(&body);
+    assert!(errors.is_empty(), "{errors:?}");
+    let plain = status_body("bundle", &status, false);
+    let keys: Vec<_> = plain["status"].as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["conditions", "defaultCAVersion"]);
+}
+
+#[test]
+fn many_failures_are_told_briefly() {
+    let harvest = harvest();
+    let failures: Vec<_> =
+        (0..2000).map(|n| failure(Kind::ConfigMap, &format!("ns-{n:04}"))).collect();
+    let told = report(&bundle(), Outcome::Targets(&harvest, &failures), &[], samples::now());
+    let message = told.event.unwrap().note;
+    assert!(message.contains("(and 1999 more: ConfigMap in namespace \"ns-0001\""), "{message}");
+    assert!(message.ends_with(", …)") && message.len() < 1024, "{message}");
+    let long = Failure::Build("ä".repeat(40_000));
+    let told = report(&bundle(), Outcome::Source(&long), &[], samples::now());
+    assert_eq!(told.status.unwrap().conditions[0].message.chars().count(), LONGEST);
+}
+
+#[test]
+fn other_troubles_are_events_only() {
+    let table = [
+        (
+            Trouble::NamespaceSelector("x".into()),
+            ("NamespaceSelectorError", "Failed to build namespace match labels selector: x"),
+        ),
+        (
+            Trouble::NamespaceList("x".into()),
+            ("NamespaceListError", "Failed to list namespaces: x"),
+        ),
+        (
+            Trouble::TargetList(Kind::ConfigMap, "x".into()),
+            ("ConfigMapListError", "Failed to list configmaps: x"),
+        ),
+    ];
+    for (trouble, (reason, note)) in table {
+        let event = trouble.event();
+        assert_eq!((event.reason.as_str(), event.note.as_str()), (reason, note));
+        assert!(event.warning);
+    }
+}

@@ -1,0 +1,347 @@
+//! What a target should be, whether one that was found is so, and what is to be done about it.
+//!
+//! Only the metadata of targets is looked at, and little of it is kept: a Bundle may have many. The
+//! hash tells what the content was made from; that nobody has changed it since, managed fields tell,
+//! for who changes a field takes it from its manager. Labels and annotations are compared too, those
+//! that are managed with those that are wanted. trust-manager does not, so that they stay changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use aws_lc_rs::digest::{Context, SHA256};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use serde_json::Value;
+use windlass_api::trust_bundle::{
+    BUNDLE_LABEL, Bundle, BundleMeta, FIELD_MANAGER, HASH_ANNOTATION, TargetMetadata,
+};
+
+use super::hash::{hex, target_hash};
+use super::pool::Pool;
+
+/// What kind of object a target is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// A ConfigMap in each namespace.
+    ConfigMap,
+    /// A Secret in each namespace.
+    Secret,
+    /// One for the cluster.
+    ClusterTrustBundle,
+}
+
+/// What the targets of one kind should be, in whatever namespace.
+#[derive(Clone, Debug)]
+pub struct Desired {
+    /// Of what kind.
+    pub kind: Kind,
+    /// What they are called.
+    pub name: String,
+    /// Where the PEM text is, in a ConfigMap or Secret.
+    pub key: String,
+    /// Who vouches for it, if it is a ClusterTrustBundle and somebody does.
+    pub signer: Option<String>,
+    /// All labels.
+    pub labels: BTreeMap<String, String>,
+    /// All annotations.
+    pub annotations: BTreeMap<String, String>,
+    hash: [u8; 32],
+    marks: Marks,
+    problem: Option<&'static str>,
+}
+
+/// What of a target is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The name of the Bundle that it is labelled with.
+    pub bundle: Option<Box<str>>,
+    controller: Option<Controller>,
+    deleting: bool,
+    hash: Option<[u8; 32]>,
+    marks: Marks,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Controller {
+    uid: Box<str>,
+    shown: Box<str>,
+}
+
+/// Digests of what is managed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Marks {
+    metadata: [u8; 16],
+    keys: [u8; 16],
+}
+
+/// Whether there should be a target.
+#[derive(Clone, Copy, Debug)]
+pub enum Wish<'a> {
+    /// Yes, and like this.
+    Wanted(&'a Desired),
+    /// No longer.
+    Unwanted,
+    /// The namespace empties itself.
+    Ending,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing.
+    Leave,
+    /// Apply what is wanted.
+    Write(Why),
+    /// Take back what was written; delete it if nothing else is in it.
+    Release,
+    /// Delete it.
+    Delete,
+    /// Nothing can be done, for this reason.
+    Blocked(String),
+}
+
+/// Why a target is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It is not there, or not known to be a target.
+    Missing,
+    /// Its owner has been taken away.
+    Owner,
+    /// It is labelled as another Bundle's.
+    Label,
+    /// It was made from something else.
+    Content,
+    /// Its labels or annotations are others.
+    Metadata,
+    /// It has other keys, or somebody has changed one.
+    Keys,
+}
+
+/// What the targets of a Bundle should be: one for each kind.
+pub fn desire(bundle: &Bundle, pool: &Pool) -> Vec<Desired> {
+    let Some(target) = &bundle.spec.target else { return Vec::new() };
+    let name = &bundle.metadata.name;
+    let formats = target.additional_formats.as_ref();
+    let pem = pool.pem();
+    let mut all = Vec::new();
+    for (kind, template) in [(Kind::ConfigMap, &target.config_map), (Kind::Secret, &target.secret)]
+    {
+        let Some(template) = template else { continue };
+        let metadata = template.metadata.as_ref();
+        let hash = target_hash(&pem, formats, metadata);
+        let keys = target.keys(&template.key).collect();
+        all.push(Desired {
+            key: template.key.clone(),
+            ..Desired::new(kind, name, name.clone(), metadata, hash, keys)
+        });
+    }
+    if let Some(template) = &target.cluster_trust_bundle {
+        let (kind, metadata) = (Kind::ClusterTrustBundle, template.metadata.as_ref());
+        let text = pool.authorities_pem();
+        let hash = target_hash(&text, None, metadata);
+        let signer = template.signer_name.clone().filter(|signer| !signer.is_empty());
+        let keys = [Some("trustBundle"), signer.as_ref().map(|_| "signerName")];
+        let keys = keys.into_iter().flatten().collect();
+        all.push(Desired {
+            signer,
+            problem: text.is_empty().then_some("no certificate of an authority in bundle"),
+            ..Desired::new(kind, name, template.object_name(name), metadata, hash, keys)
+        });
+    }
+    all
+}
+
+/// What is to be done about one target of a Bundle. What was found is none if there is no object, or
+/// none with the label of Bundles.
+pub fn decide(owner: &BundleMeta, wish: Wish<'_>, kind: Kind, found: Option<&Found>) -> Action {
+    // Its targets go with it; one that came back would hold up a Bundle that waits for them.
+    if owner.deletion_timestamp.is_some() {
+        return Action::Leave;
+    }
+    match (wish, found) {
+        (Wish::Wanted(Desired { problem: Some(problem), .. }), _) => {
+            Action::Blocked((*problem).to_owned())
+        }
+        (Wish::Wanted(_), None) => Action::Write(Why::Missing),
+        // It will be missing soon.
+        (Wish::Wanted(_), Some(found)) if found.deleting => Action::Leave,
+        (Wish::Wanted(desired), Some(found)) => compare(owner, desired, found),
+        (Wish::Unwanted, Some(found)) if !found.deleting && found.is_of(owner) => match kind {
+            Kind::ConfigMap | Kind::Secret => Action::Release,
+            // All of it is ours.
+            Kind::ClusterTrustBundle => Action::Delete,
+        },
+        (Wish::Unwanted | Wish::Ending, _) => Action::Leave,
+    }
+}
+
+fn compare(owner: &BundleMeta, desired: &Desired, found: &Found) -> Action {
+    let labelled = found.bundle.as_deref() == Some(owner.name.as_str());
+    match &found.controller {
+        // The API server takes no second controller.
+        Some(other) if *other.uid != *owner.uid => {
+            return Action::Blocked(format!("it is controlled by {}", other.shown));
+        }
+        // A ConfigMap is adopted, for its other keys stay as they are. All of a ClusterTrustBundle
+        // would be overwritten.
+        None if desired.kind == Kind::ClusterTrustBundle && !labelled => {
+            return Action::Blocked("it exists and is not of this Bundle".to_owned());
+        }
+        None => return Action::Write(Why::Owner),
+        Some(_) => {}
+    }
+    if !labelled {
+        Action::Write(Why::Label)
+    } else if found.hash != Some(desired.hash) {
+        Action::Write(Why::Content)
+    } else if found.marks.keys != desired.marks.keys {
+        Action::Write(Why::Keys)
+    } else if found.marks.metadata != desired.marks.metadata {
+        Action::Write(Why::Metadata)
+    } else {
+        Action::Leave
+    }
+}
+
+impl Desired {
+    fn new(
+        kind: Kind,
+        bundle: &str,
+        name: String,
+        metadata: Option<&TargetMetadata>,
+        hash: [u8; 32],
+        keys: BTreeSet<&str>,
+    ) -> Self {
+        let TargetMetadata { mut labels, mut annotations } = metadata.cloned().unwrap_or_default();
+        labels.insert(BUNDLE_LABEL.to_owned(), bundle.to_owned());
+        annotations.insert(HASH_ANNOTATION.to_owned(), hex(&hash));
+        let marks = Marks {
+            metadata: mark(
+                [&labels, &annotations]
+                    .into_iter()
+                    .map(|map| map.iter().flat_map(|(key, value)| [key.as_str(), value.as_str()])),
+            ),
+            keys: mark([keys.into_iter()].into_iter()),
+        };
+        let (key, signer, problem) = (String::new(), None, None);
+        Self { kind, name, key, signer, labels, annotations, hash, marks, problem }
+    }
+}
+
+impl Found {
+    /// Keeps what matters of a target's metadata.
+    pub fn read(kind: Kind, metadata: &ObjectMeta) -> Self {
+        let label = metadata.labels.as_ref().and_then(|labels| labels.get(BUNDLE_LABEL));
+        let annotations = metadata.annotations.as_ref();
+        let hash = annotations.and_then(|annotations| annotations.get(HASH_ANNOTATION));
+        let controller = controller_of(metadata).map(|owner| Controller {
+            uid: owner.uid.as_str().into(),
+            shown: format!("{} {}", owner.kind, owner.name).into(),
+        });
+        let managed =
+            ["labels", "annotations"].map(|field| managed(metadata, &["metadata", field]));
+        let [labels, annotations] = managed;
+        let labels = values(&labels, metadata.labels.as_ref());
+        let annotations = values(&annotations, metadata.annotations.as_ref());
+        let keys = managed_keys(kind, metadata);
+        Self {
+            bundle: label.map(|name| name.as_str().into()),
+            controller,
+            deleting: metadata.deletion_timestamp.is_some(),
+            hash: hash.and_then(|hash| bytes(hash)),
+            marks: Marks {
+                metadata: mark([labels, annotations].into_iter().map(Vec::into_iter)),
+                keys: mark([keys.iter().map(String::as_str)].into_iter()),
+            },
+        }
+    }
+
+    /// Whether it belongs to this Bundle.
+    pub fn is_of(&self, owner: &BundleMeta) -> bool {
+        self.controller.as_ref().is_some_and(|controller| *controller.uid == *owner.uid)
+    }
+
+    /// Whether it is what is wanted.
+    pub fn is_current(&self, owner: &BundleMeta, desired: &Desired) -> bool {
+        compare(owner, desired, self) == Action::Leave
+    }
+}
+
+/// The owner that controls an object.
+pub(super) fn controller_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
+    let owners = metadata.owner_references.as_deref().unwrap_or_default();
+    owners.iter().find(|owner| owner.controller == Some(true))
+}
+
+/// The keys of an object that Bundles have written.
+pub(super) fn managed_keys(kind: Kind, metadata: &ObjectMeta) -> BTreeSet<String> {
+    let fields: &[&str] = match kind {
+        Kind::ConfigMap => &["data", "binaryData"],
+        Kind::Secret => &["data"],
+        Kind::ClusterTrustBundle => &["spec"],
+    };
+    let keys = fields.iter().flat_map(|field| managed(metadata, &[field]));
+    keys.map(str::to_owned).collect()
+}
+
+/// The fields below a path that are written under our name.
+fn managed<'a>(metadata: &'a ObjectMeta, path: &[&str]) -> BTreeSet<&'a str> {
+    let entries = metadata.managed_fields.as_deref().unwrap_or_default().iter();
+    let ours = entries.filter(|entry| {
+        entry.manager.as_deref() == Some(FIELD_MANAGER)
+            && entry.subresource.as_deref().unwrap_or_default().is_empty()
+    });
+    let fields = ours.filter_map(|entry| {
+        let root = &entry.fields_v1.as_ref()?.0;
+        path.iter().try_fold(root, |fields, name| fields.get(format!("f:{name}")))
+    });
+    let names = fields.filter_map(Value::as_object).flat_map(|fields| fields.keys());
+    names.filter_map(|name| name.strip_prefix("f:")).collect()
+}
+
+/// Each name with its value, one after the other.
+fn values<'a>(
+    names: &BTreeSet<&'a str>,
+    map: Option<&'a BTreeMap<String, String>>,
+) -> Vec<&'a str> {
+    let value = |name: &'a str| map.and_then(|map| map.get(name)).map_or("", String::as_str);
+    names.iter().flat_map(|name| [*name, value(name)]).collect()
+}
+
+/// A digest of lists of texts.
+fn mark<'a, L: Iterator<Item = &'a str>>(lists: impl Iterator<Item = L>) -> [u8; 16] {
+    let mut digest = Context::new(&SHA256);
+    for list in lists {
+        for text in list {
+            digest.update(&text.len().to_be_bytes());
+            digest.update(text.as_bytes());
+        }
+        digest.update(&usize::MAX.to_be_bytes());
+    }
+    let mut mark = [0; 16];
+    for (to, from) in mark.iter_mut().zip(digest.finish().as_ref()) {
+        *to = *from;
+    }
+    mark
+}
+
+/// The number that is written in hexadecimal digits.
+fn bytes(hex: &str) -> Option<[u8; 32]> {
+    let digits: Vec<u8> =
+        hex.chars().map(|digit| digit.to_digit(16)?.try_into().ok()).collect::<Option<_>>()?;
+    let (pairs, []) = digits.as_chunks::<2>() else { return None };
+    let bytes: Vec<u8> = pairs.iter().map(|[high, low]| high << 4 | low).collect();
+    bytes.try_into().ok()
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::ConfigMap => "ConfigMap",
+            Self::Secret => "Secret",
+            Self::ClusterTrustBundle => "ClusterTrustBundle",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,172 @@
+//! Writing targets.
+
+use std::sync::{Mutex, PoisonError};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{
+    DeleteParams, DynamicObject, GetParams, PartialObjectMeta, Patch, PatchParams, Preconditions,
+};
+use kube::core::{ApiResource, Request};
+use kube::{Client, Resource as _};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use windlass_api::trust_bundle::{BundleMeta, FIELD_MANAGER};
+
+use super::apply::{CORE, is_hollow, let_go_body, release_body};
+use super::target::{Found, Kind};
+use crate::namespaced::Namespaced;
+
+/// Writes that are under way at the same time, of all Bundles.
+pub const WRITES: usize = 32;
+
+/// Writes targets.
+pub struct Writer {
+    client: Client,
+    /// How ClusterTrustBundles are written, if the server has them.
+    trust_bundles: Mutex<Option<ApiResource>>,
+    turns: Semaphore,
+}
+
+type Metadata = PartialObjectMeta<DynamicObject>;
+
+impl Writer {
+    /// Writes with this client.
+    pub fn new(client: Client) -> Writer {
+        Writer { client, trust_bundles: Mutex::default(), turns: Semaphore::new(WRITES) }
+    }
+
+    /// Notes how ClusterTrustBundles are written from now on.
+    pub fn write_anchors(&self, with: Option<ApiResource>) {
+        *self.trust_bundles.lock().unwrap_or_else(PoisonError::into_inner) = with;
+    }
+
+    /// The version in which a kind is written.
+    pub fn version(&self, kind: Kind) -> Option<String> {
+        match kind {
+            Kind::ConfigMap | Kind::Secret => Some(CORE.to_owned()),
+            Kind::ClusterTrustBundle => self.anchors().map(|resource| resource.api_version),
+        }
+    }
+
+    fn anchors(&self) -> Option<ApiResource> {
+        self.trust_bundles.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Applies a body; the answer is the metadata that came of it. Bodies are large and many share
+    /// one, so that it is bytes, and nothing is asked for that is not needed.
+    pub async fn apply(
+        &self,
+        kind: Kind,
+        at: &Namespaced,
+        body: &[u8],
+    ) -> kube::Result<ObjectMeta> {
+        let _turn = self.turns.acquire().await;
+        let (request, parameters) = (self.request(kind, at), applying());
+        let request = request.patch_metadata(&at.name, &parameters, &Patch::Apply(Value::Null));
+        let request = request.map_err(kube::Error::BuildRequest)?.map(|_| body.to_vec());
+        let written: Metadata = self.client.request(request).await?;
+        Ok(written.metadata)
+    }
+
+    /// Takes back what was written into an object; deletes it if nothing else is in it, else lets it
+    /// go. One that is no longer the Bundle's is left.
+    pub async fn release(
+        &self,
+        owner: &BundleMeta,
+        kind: Kind,
+        at: &Namespaced,
+    ) -> kube::Result<()> {
+        let _turn = self.turns.acquire().await;
+        let Some(found) = self.get(kind, at).await? else { return Ok(()) };
+        if !Found::read(kind, &found.metadata).is_of(owner) {
+            return Ok(());
+        }
+        // An object that was made anew meanwhile is not touched, and none is made.
+        let uid = found.metadata.uid;
+        let this = |mut body: Value| {
+            body["metadata"]["uid"] = uid.clone().into();
+            body
+        };
+        let left = self.patch(kind, at, &this(release_body(owner, kind, &at.name))).await?;
+        if !is_hollow(&left) {
+            return self.patch(kind, at, &this(let_go_body(kind, &at.name))).await.map(drop);
+        }
+        let resource_version =
+            left.pointer("/metadata/resourceVersion").and_then(Value::as_str).map(str::to_owned);
+        self.remove(kind, at, Preconditions { uid: uid.clone(), resource_version }).await
+    }
+
+    /// Deletes an object, all of which is a Bundle's.
+    pub async fn delete(
+        &self,
+        owner: &BundleMeta,
+        kind: Kind,
+        at: &Namespaced,
+    ) -> kube::Result<()> {
+        let _turn = self.turns.acquire().await;
+        let Some(found) = self.get(kind, at).await? else { return Ok(()) };
+        if !Found::read(kind, &found.metadata).is_of(owner) {
+            return Ok(());
+        }
+        let ObjectMeta { uid, resource_version, .. } = found.metadata;
+        self.remove(kind, at, Preconditions { uid, resource_version }).await
+    }
+
+    async fn get(&self, kind: Kind, at: &Namespaced) -> kube::Result<Option<Metadata>> {
+        let request = self.request(kind, at).get_metadata(&at.name, &GetParams::default());
+        match self.client.request(request.map_err(kube::Error::BuildRequest)?).await {
+            Ok(found) => Ok(Some(found)),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn patch(&self, kind: Kind, at: &Namespaced, body: &Value) -> kube::Result<Value> {
+        let request = self.request(kind, at).patch(&at.name, &applying(), &Patch::Apply(body));
+        self.client.request(request.map_err(kube::Error::BuildRequest)?).await
+    }
+
+    async fn remove(&self, kind: Kind, at: &Namespaced, only: Preconditions) -> kube::Result<()> {
+        let how = DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
+        let request = self.request(kind, at).delete(&at.name, &how);
+        match self.client.request::<Value>(request.map_err(kube::Error::BuildRequest)?).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn request(&self, kind: Kind, at: &Namespaced) -> Request {
+        let namespace = Some(at.namespace.as_str());
+        Request::new(match kind {
+            Kind::ConfigMap => ConfigMap::url_path(&(), namespace),
+            Kind::Secret => Secret::url_path(&(), namespace),
+            // Nobody asks for what the server does not have.
+            Kind::ClusterTrustBundle => self
+                .anchors()
+                .map(|resource| DynamicObject::url_path(&resource, None))
+                .unwrap_or_default(),
+        })
+    }
+}
+
+/// Server-side apply under trust-manager's name.
+pub fn applying() -> PatchParams {
+    PatchParams::apply(FIELD_MANAGER).force()
+}
+
+/// What the server says about an error.
+pub fn words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        error => error.to_string(),
+    }
+}
+
+/// Whether the answer means that the namespace is gone or going.
+pub fn is_gone(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    status.is_not_found() || causes.any(|cause| cause.reason == "NamespaceTerminating")
+}

@@ -1,0 +1,122 @@
+//! What cannot be written is told, and does not hold up the rest.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Event};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use super::{P256, RSA, Site, text};
+use crate::fixture::{World, object, until_gone};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_owner_is_told_of_and_left() {
+    let site = Site::idle().await;
+    let owner: ConfigMap = object(json!({"metadata": {"name": "owner"}}));
+    let owner = site.maps("b").create(&PostParams::default(), &owner).await.unwrap();
+    let controller = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.metadata.uid,
+        "controller": true,
+    });
+    let foreign = json!({
+        "metadata": {"name": "roots", "ownerReferences": [controller]}, "data": {"x": "y"},
+    });
+    let foreign = site.maps("b").create(&PostParams::default(), &object(foreign)).await.unwrap();
+    let mut site = site;
+    site.run(super::settings(), windlass_server::server::system_clock());
+    site.create("roots", json!([{"inLine": P256}]), json!({"configMap": {"key": "k"}})).await;
+    site.has("a", "roots", &[("k", &text(&[P256]))]).await;
+    let (message, status) = site.says("roots", "SyncConfigMapTargetFailed").await;
+    assert!(
+        message.starts_with("Failed to sync bundle ConfigMap to namespace \"b\": "),
+        "{message}"
+    );
+    assert!(message.contains("Only one reference can have Controller set to true"), "{message}");
+    assert_eq!(status["conditions"][0]["status"], "False");
+    let kept = site.maps("b").get("roots").await.unwrap();
+    assert_eq!(kept.metadata.resource_version, foreign.metadata.resource_version);
+    for namespace in ["default", "kube-system", "cert-manager"] {
+        site.has(namespace, "roots", &[("k", &text(&[P256]))]).await;
+    }
+    let told = events(&site.world, "SyncConfigMapTargetFailed").await;
+    assert_eq!((&told["type"], &told["action"]), (&json!("Warning"), &json!("SyncFailed")));
+    // When its owner is gone, it goes as well, and is written without anybody asking.
+    let _ = site.maps("b").delete("owner", &Default::default()).await.unwrap();
+    site.has("b", "roots", &[("k", &text(&[P256]))]).await;
+    site.says("roots", "Synced").await;
+    let told = events(&site.world, "Synced").await;
+    assert_eq!(told["reportingController"], "bundles");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_namespace_that_refuses_does_not_hold_up_the_others() {
+    let site = Site::idle().await;
+    // An immutable ConfigMap takes nothing any more.
+    for name in ["one", "two"] {
+        let stuck = json!({"metadata": {"name": name}, "data": {"k": "old"}, "immutable": true});
+        site.maps("a").create(&PostParams::default(), &object(stuck)).await.unwrap();
+    }
+    let mut site = site;
+    site.run(super::settings(), windlass_server::server::system_clock());
+    for name in ["one", "two"] {
+        site.create(name, json!([{"inLine": P256}]), json!({"configMap": {"key": "k"}})).await;
+    }
+    for name in ["one", "two"] {
+        for namespace in ["b", "default", "kube-system"] {
+            site.has(namespace, name, &[("k", &text(&[P256]))]).await;
+        }
+        let (message, _) = site.says(name, "SyncConfigMapTargetFailed").await;
+        assert!(message.contains("namespace \"a\""), "{message}");
+        assert!(message.contains("field is immutable when `immutable` is set"), "{message}");
+    }
+    site.world.namespace("new").await;
+    site.has("new", "one", &[("k", &text(&[P256]))]).await;
+    let mut metrics = String::new();
+    windlass_controllers::metrics(&mut metrics);
+    assert!(
+        metrics.contains("windlass_bundle_targets{bundle=\"one\",state=\"failed\"} 1"),
+        "{metrics}"
+    );
+    // Nobody waits for a namespace that goes.
+    let _ = site.world.namespaces().delete("a", &Default::default()).await.unwrap();
+    until_gone(&site.world.namespaces(), "a").await;
+    site.says("one", "Synced").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_contest_is_told_of_instead_of_fought() {
+    let site = Site::start().await;
+    site.create("roots", json!([{"inLine": P256}]), json!({"configMap": {"key": "k"}})).await;
+    let drift = Patch::Merge(json!({"data": {"k": "other"}}));
+    for _ in 0..5 {
+        site.has("b", "roots", &[("k", &text(&[P256]))]).await;
+        site.maps("b").patch("roots", &PatchParams::default(), &drift).await.unwrap();
+    }
+    let (message, _) = site.says("roots", "SyncConfigMapTargetFailed").await;
+    let words =
+        "Failed to sync bundle ConfigMap to namespace \"b\": somebody else keeps changing it";
+    assert_eq!(message, words);
+    // Something new is written all the same.
+    site.change("roots", json!({"spec": {"sources": [{"inLine": RSA}]}})).await;
+    site.has("b", "roots", &[("k", &text(&[RSA]))]).await;
+    site.says("roots", "Synced").await;
+}
+
+/// Waits for an event with this reason.
+async fn events(world: &World, reason: &str) -> Value {
+    let waiting = async {
+        loop {
+            let all = world.all::<Event>("default").list(&ListParams::default()).await.unwrap();
+            let mut all = all.items.into_iter();
+            let found = all.find(|event| {
+                event.reason.as_deref() == Some(reason)
+                    && event.involved_object.kind.as_deref() == Some("Bundle")
+            });
+            if let Some(found) = found {
+                let mut found = serde_json::to_value(found).unwrap();
+                found["reportingController"] = found["reportingComponent"].clone();
+                return found;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(crate::fixture::PATIENCE, waiting).await.unwrap()
+}

@@ -1,0 +1,138 @@
+//! Bundles of trust-manager: which certificates are gathered, and where they go.
+//!
+//! Elsewhere the kind is a custom resource, so that what a server does with those is done here: the
+//! status has a door of its own, and `windlass_api::trust_bundle` has the schema with its rules.
+
+use serde_json::Value;
+use windlass_api::field::Errors;
+use windlass_api::trust_bundle::{
+    GROUP, KIND as NAME, PLURAL, SYNCED, VERSION, set_defaults, validate, validate_schema,
+};
+
+use super::cells;
+use super::kind::{Action, Kind, Scope, Served, Subresource};
+use super::parts::{given, list, map, put_back, text};
+
+/// Bundles.
+pub const KIND: Kind = Kind {
+    name: NAME,
+    plural: PLURAL,
+    singular: "bundle",
+    scope: Scope::Cluster,
+    served: &[Served {
+        group: GROUP,
+        version: VERSION,
+        type_name: "io.cert-manager.trust.v1alpha1.Bundle",
+        convert: None,
+    }],
+    subresources: &[Subresource {
+        name: "status",
+        action: Action::View {
+            prepare_update: |new, old, _| put_back(new, old, "spec"),
+            validate_update: |new, _, _, errors| validate_schema(new, errors),
+        },
+    }],
+    columns: &[
+        cells::NAME,
+        cells::column("ConfigMap Target", "Bundle ConfigMap Target Key"),
+        cells::column("Secret Target", "Bundle Secret Target Key"),
+        cells::column("Synced", "Bundle has been synced"),
+        cells::column("Reason", "Reason Bundle has Synced status"),
+        cells::of("date", cells::column("Age", "Timestamp Bundle was created")),
+    ],
+    row: |object, now| {
+        let cell = |found: Option<&Value>| found.cloned().unwrap_or_default();
+        let synced = list(object, "/status/conditions").iter().find(|c| text(c, "/type") == SYNCED);
+        vec![
+            cells::name(object),
+            cell(given(object, "/spec/target/configMap/key")),
+            cell(given(object, "/spec/target/secret/key")),
+            cell(synced.and_then(|synced| given(synced, "/status"))),
+            cell(synced.and_then(|synced| given(synced, "/reason"))),
+            cells::age(object, now),
+        ]
+    },
+    generation: true,
+    unconditional_update: false,
+    defaults: set_defaults,
+    prepare_create: |object| drop(map(object).remove("status")),
+    prepare_update: |new, old| put_back(new, old, "status"),
+    validate_create: check,
+    validate_update: |new, _, errors| check(new, errors),
+    ..Kind::DEFAULT
+};
+
+fn check(object: &Value, errors: &mut Errors) {
+    errors.extend(validate(object));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parts::tests::{cells, change_refusals, created, refusals};
+    use super::*;
+    use serde_json::json;
+
+    fn bundle(name: &str, target: Value) -> Value {
+        json!({
+            "metadata": {"name": name, "creationTimestamp": "1970-01-01T00:00:00Z"},
+            "spec": {"sources": [{"useDefaultCAs": true}], "target": target},
+        })
+    }
+
+    #[test]
+    fn good_ones_are_taken_and_shown() {
+        let formats = json!({"jks": {"key": "j"}, "pkcs12": {"key": "p"}});
+        let target = json!({"configMap": {"key": "ca.crt"}, "additionalFormats": formats});
+        let mut object = bundle("b", target);
+        object["status"] = json!({"certificates": 1});
+        let object = created(&KIND, object);
+        assert_eq!(refusals(&KIND, &object), Vec::<String>::new());
+        assert_eq!(object.get("status"), None, "only the controller says what has become of it");
+        let formats = &object["spec"]["target"]["additionalFormats"];
+        assert_eq!(formats["jks"]["password"], "changeit");
+        assert_eq!(formats["pkcs12"]["password"], "");
+        assert_eq!(cells(&KIND, &object), json!(["b", "ca.crt", null, null, null, "120m"]));
+        let mut synced = bundle("b", json!({"secret": {"key": "s"}}));
+        let other = json!({"type": "Other", "status": "True", "reason": "Other"});
+        synced["status"]["conditions"] =
+            json!([other, {"type": "Synced", "status": "False", "reason": "SourceNotFound"}]);
+        let row = json!(["b", null, "s", "False", "SourceNotFound", "120m"]);
+        assert_eq!(cells(&KIND, &synced), row);
+    }
+
+    #[test]
+    fn bad_ones_are_refused() {
+        let good = bundle("b", json!({"configMap": {"key": "k"}}));
+        let long = bundle(&"b".repeat(64), json!({"configMap": {"key": "k"}}));
+        let words = format!(
+            "metadata.name: Invalid value: \"{}\": must be no more than 63 characters",
+            "b".repeat(64)
+        );
+        let empty = bundle("b", json!({}));
+        let none = "spec.target: Invalid value: at least one of the fields in [configMap secret] \
+                    must be set";
+        for (object, want) in [(long, words.as_str()), (empty, none)] {
+            assert_eq!(refusals(&KIND, &object), [want]);
+            assert_eq!(change_refusals(&KIND, &object, &good), [want]);
+        }
+    }
+
+    #[test]
+    fn the_status_is_held_to_the_schema() {
+        let Some(Subresource { action: Action::View { validate_update, .. }, .. }) =
+            KIND.subresource("status")
+        else {
+            panic!("there is a status");
+        };
+        let mut object = bundle("b", json!({"configMap": {"key": "k"}}));
+        object["status"] = json!({"conditions": [{"type": "Synced", "status": "Maybe"}]});
+        let mut errors = Errors::new();
+        validate_update(&object, &object, time::OffsetDateTime::UNIX_EPOCH, &mut errors);
+        let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let unsupported = "status.conditions[0].status: Unsupported value: \"Maybe\": supported \
+                           values: \"True\", \"False\", \"Unknown\"";
+        assert!(said.iter().any(|each| each == unsupported), "{said:?}");
+        let missing = "status.conditions[0].reason: Required value";
+        assert!(said.iter().any(|each| each == missing), "{said:?}");
+    }
+}

@@ -1,0 +1,132 @@
+//! Flags about Bundles, called as trust-manager's.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, Subcommand};
+use windlass_controllers::bundles::pool::Filters;
+use windlass_controllers::bundles::{PackageFile, Settings, TRUST_NAMESPACE};
+
+use super::requests::{OutputArgs, ServerOfArgs};
+use super::values;
+
+const STATUS_EXAMPLE: &str = "\
+Examples:
+  What a Bundle gathered, where it is, and what is wrong:
+    windlass bundle status my-org.com
+
+  All about its certificates, for a program:
+    windlass bundle status my-org.com -o json";
+
+/// What can be asked about Bundles.
+#[derive(Debug, Subcommand)]
+pub enum BundleCommand {
+    /// Show a Bundle: its sources, its certificates, its targets, and what is wrong and where.
+    /// Exits with 1 if something is wrong.
+    ///
+    /// Certificates are those that the targets hold. Each target is compared with what the Bundle says.
+    Status(BundleStatusArgs),
+}
+
+/// Flags of `windlass bundle status`.
+#[derive(Debug, Args)]
+#[command(after_help = STATUS_EXAMPLE)]
+pub struct BundleStatusArgs {
+    /// The Bundle.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    #[command(flatten)]
+    pub output: OutputArgs,
+    #[command(flatten)]
+    pub server: ServerOfArgs,
+}
+
+/// What `controllers` and `up` are told about Bundles.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Bundles")]
+pub struct BundleSyncArgs {
+    /// The namespace that sources of Bundles are in.
+    #[arg(long, value_name = "NAMESPACE", default_value = TRUST_NAMESPACE)]
+    #[arg(value_parser = values::object_name)]
+    pub trust_namespace: String,
+    /// File of the default certificates (JSON, as trust-manager's; see windlass trust package). Read
+    /// again when it changes [default: none].
+    #[arg(long, value_name = "FILE")]
+    pub default_package_location: Option<PathBuf>,
+    /// Write Bundles to Secrets, too.
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub secret_targets_enabled: bool,
+    /// Leave out certificates that have expired.
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub filter_expired_certificates: bool,
+    /// Leave out certificates that are not of authorities.
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub filter_non_ca_certs: bool,
+    /// The only namespaces to write Bundles to [default: all].
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::object_name)]
+    pub target_namespaces: Vec<String>,
+}
+
+impl BundleSyncArgs {
+    /// What the controller is told. A package that is no good is an error.
+    pub fn settings(&self) -> Result<Settings> {
+        let package = self.default_package_location.clone().map(PackageFile::open).transpose();
+        Ok(Settings {
+            trust_namespace: self.trust_namespace.clone(),
+            package: package.context("--default-package-location")?,
+            secret_targets: self.secret_targets_enabled,
+            filters: Filters {
+                expired: self.filter_expired_certificates,
+                non_authorities: self.filter_non_ca_certs,
+            },
+            target_namespaces: self.target_namespaces.iter().cloned().collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn parse(flags: &str) -> Result<BundleSyncArgs, clap::Error> {
+        let line = format!("windlass controllers --kubeconfig k {flags}");
+        match Cli::try_parse_from(line.split_whitespace())?.command {
+            Command::Controllers(arguments) => Ok(arguments.bundles),
+            _ => panic!("{flags}"),
+        }
+    }
+
+    #[test]
+    fn flags_are_read_as_trust_manager_reads_them() {
+        let settings = parse("").unwrap().settings().unwrap();
+        assert_eq!(settings.trust_namespace, "cert-manager");
+        assert!(!settings.secret_targets && settings.package.is_none());
+        assert_eq!(settings.filters, Filters::default());
+        let flags = "--trust-namespace trust --secret-targets-enabled \
+                     --filter-expired-certificates=true --filter-non-ca-certs=false \
+                     --target-namespaces a,b";
+        let settings = parse(flags).unwrap().settings().unwrap();
+        assert_eq!(settings.trust_namespace, "trust");
+        assert!(settings.secret_targets);
+        assert_eq!(settings.filters, Filters { expired: true, non_authorities: false });
+        assert_eq!(settings.target_namespaces.into_iter().collect::<Vec<_>>(), ["a", "b"]);
+        let missing = parse("--default-package-location /nonexistent/p.json").unwrap();
+        let error = missing.settings().map(drop).unwrap_err();
+        assert!(format!("{error:#}").starts_with("--default-package-location: "), "{error:#}");
+        assert!(parse("--target-namespaces A_B").is_err());
+        let line = ["windlass", "bundle", "status", "roots", "-o", "wide"];
+        let Command::Bundle(BundleCommand::Status(status)) =
+            Cli::try_parse_from(line).unwrap().command
+        else {
+            panic!("{line:?}");
+        };
+        assert_eq!(status.name, "roots");
+        assert!(parse("--secret-targets-enabled=perhaps").is_err());
+    }
+}

@@ -1,0 +1,88 @@
+//! Bundles by hand: `kubectl`, `windlass bundle status` and `windlass trust package`.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::issue::{fails, ok, windlass};
+use crate::kubectl::Kubectl;
+use crate::server::Place;
+
+const ROOT: &str = include_str!("../../../pki/tests/verdicts/ca-p256.pem");
+const OTHER: &str = include_str!("../../../pki/tests/verdicts/ca-ed25519.pem");
+
+fn bundle(name: &str, sources: Value) -> String {
+    json!({
+        "apiVersion": "trust.cert-manager.io/v1alpha1", "kind": "Bundle",
+        "metadata": {"name": name},
+        "spec": {"sources": sources, "target": {"configMap": {"key": "ca.crt"}}},
+    })
+    .to_string()
+}
+
+#[test]
+fn a_bundle_is_applied_listed_and_asked_about() {
+    let admin = Kubectl::new();
+    let manifest = bundle("roots", json!([{"inLine": ROOT}]));
+    let applied = admin.ok_with(&manifest, &["apply", "--server-side", "-f", "-"]);
+    assert_eq!(applied, "bundle.trust.cert-manager.io/roots serverside-applied\n");
+    admin.ok(&["wait", "--for=condition=Synced", "bundle/roots", "--timeout=30s"]);
+    let table = admin.ok(&["get", "bundles"]);
+    let mut rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let head = ["NAME", "CONFIGMAP", "TARGET", "SECRET", "TARGET", "SYNCED", "REASON", "AGE"];
+    assert_eq!(rows.next().unwrap(), head);
+    assert_eq!(rows.next().unwrap()[..4], ["roots", "ca.crt", "True", "Synced"]);
+    let map = admin.json(&["get", "configmap", "roots", "-n", "kube-public"]);
+    assert_eq!(map["data"]["ca.crt"], ROOT.trim_end());
+    let explained = admin.ok(&["explain", "bundle.spec.target.additionalFormats.pkcs12"]);
+    assert!(explained.contains("without one it is not encrypted"), "{explained}");
+    let said = ok(&admin, &["bundle", "status", "roots"]);
+    for words in ["Synced:   True (Synced)", "inLine", "Certificates: 1", "are as they should be"] {
+        assert!(said.contains(words), "{words} in\n{said}");
+    }
+    let said: Value =
+        serde_json::from_str(&ok(&admin, &["bundle", "status", "roots", "-o", "json"])).unwrap();
+    assert_eq!((&said["targets"], &said["wrong"]), (&said["current"], &json!([])));
+    assert_eq!(said["certificates"][0]["notAfter"], "2056-01-01T00:00:00Z");
+    // What is wrong is told, and so is where.
+    let missing = bundle("missing", json!([{"configMap": {"name": "none", "key": "k"}}]));
+    admin.ok_with(&missing, &["apply", "-f", "-"]);
+    admin.ok(&["wait", "--for=condition=Synced=False", "bundle/missing", "--timeout=30s"]);
+    let output = windlass(&admin, &["bundle", "status", "missing"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("SourceNotFound: Bundle source was not found: "), "{said}");
+    assert!(said.contains("default/missing"), "{said}");
+    let said = fails(&admin, &["bundle", "status", "nobody"]);
+    assert!(said.contains("there is no Bundle \"nobody\""), "{said}");
+    let printed = ok(&admin, &["crds"]);
+    assert!(printed.contains("\n---\n# Bundle of trust-manager"), "{printed}");
+}
+
+#[test]
+fn a_machine_s_store_is_a_package() {
+    let place = Place::new();
+    let (store, file) = (place.path().join("store.pem"), place.path().join("package.json"));
+    fs::write(&store, format!("{ROOT}{OTHER}")).unwrap();
+    let from = store.to_str().unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_windlass"));
+    let made =
+        command.args(["trust", "package", "--from", from, "--edition", "7"]).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    fs::write(&file, made.stdout).unwrap();
+    let mut command = place.up("127.0.0.1:0");
+    command.arg("--default-package-location").arg(&file);
+    let Ok(server) = place.launch(command) else { panic!("it did not start") };
+    let admin = Kubectl::on(server);
+    admin.ok_with(&bundle("roots", json!([{"useDefaultCAs": true}])), &["apply", "-f", "-"]);
+    admin.ok(&["wait", "--for=condition=Synced", "bundle/roots", "--timeout=30s"]);
+    let status = || admin.json(&["get", "bundle", "roots"])["status"].clone();
+    assert_eq!(status()["certificates"], 2);
+    let version = status()["defaultCAVersion"].as_str().unwrap().to_owned();
+    assert!(version.starts_with("system-7-"), "{version}");
+    // It is read again when it changes.
+    let package = json!({"name": "system", "version": "8", "bundle": ROOT}).to_string();
+    fs::write(&file, package).unwrap();
+    let smaller = "--for=jsonpath={.status.certificates}=1";
+    admin.ok(&["wait", smaller, "bundle/roots", "--timeout=30s"]);
+}

@@ -1,0 +1,116 @@
+//! ClusterTrustBundles as sources and as targets.
+
+use serde_json::json;
+
+use super::scene::{Scene, bundle, joined, root, wait_for};
+use crate::volumes::world::{self, World, named, pod, signed_bundle, until_text};
+
+#[test]
+fn sources_by_name_and_by_signer() {
+    let scene = Scene::start();
+    let [one, two, three, four] = ["one", "two", "three", "four"].map(root);
+    let apply = |object: serde_json::Value| scene.apply(&object.to_string());
+    apply(world::bundle("roots", &one));
+    apply(signed_bundle("a", "live", &two));
+    apply(signed_bundle("b", "canary", &three));
+    let live = json!({"signerName": "example.com/hand",
+                      "labelSelector": {"matchLabels": {"version": "live"}}});
+    let all = json!({"signerName": "example.com/hand", "labelSelector": {}});
+    let target = json!({"configMap": {"key": "ca.pem"}});
+    scene.bundle("name", json!([{"clusterTrustBundle": {"name": "roots"}}]), target.clone());
+    scene.bundle("live", json!([{"clusterTrustBundle": live}]), target.clone());
+    scene.bundle("all", json!([{"clusterTrustBundle": all}]), target);
+    let is = |name: &str, roots: &[&str]| {
+        scene.is_everywhere("configmaps", name, "ca.pem", &joined(roots));
+    };
+    is("name", &[&one]);
+    is("live", &[&two]);
+    is("all", &[&two, &three]);
+
+    // They follow: content, labels, coming and going.
+    apply(world::bundle("roots", &four));
+    is("name", &[&four]);
+    scene.ok(&["label", "clustertrustbundle", "example.com:hand:b", "version=live", "--overwrite"]);
+    is("live", &[&two, &three]);
+    scene.ok(&["delete", "clustertrustbundle", "example.com:hand:a"]);
+    is("live", &[&three]);
+    is("all", &[&three]);
+    scene.ok(&["delete", "clustertrustbundle", "roots"]);
+    let message = scene.failed("name", "SourceNotFound");
+    assert_eq!(
+        message,
+        "Bundle source was not found: failed to get ClusterTrustBundle roots: \
+         clustertrustbundles.certificates.k8s.io \"roots\" not found"
+    );
+    is("name", &[&four]);
+}
+
+#[test]
+fn a_target_that_pods_have_as_a_file() {
+    let world = World::start();
+    let [one, two] = ["one", "two"].map(root);
+    let target = json!({"clusterTrustBundle": {"signerName": "example.com/hand",
+                                               "metadata": {"labels": {"version": "live"}}}});
+    let by_signer = json!({"labelSelector": {"matchLabels": {"version": "live"}}});
+    world.apply(&[
+        bundle("roots", json!([{"inLine": one}]), target.clone()),
+        bundle("plain", json!([{"inLine": two}]), json!({"clusterTrustBundle": {}})),
+        pod("signer", json!([world::selected(by_signer)])),
+        pod("name", json!([named("plain")])),
+    ]);
+    until_text_of(&world, "signer", &one);
+    until_text_of(&world, "name", &two);
+    let admin = world.admin();
+    let found = admin.json(&["get", "clustertrustbundle", "example.com:hand:roots"]);
+    assert_eq!(found["spec"]["signerName"], "example.com/hand");
+    assert_eq!(found["metadata"]["labels"]["trust.cert-manager.io/bundle"], "roots");
+    assert_eq!(found["metadata"]["ownerReferences"][0]["name"], "roots");
+
+    world.apply(&[bundle("roots", json!([{"inLine": two}]), target.clone())]);
+    until_text_of(&world, "signer", &two);
+    // What somebody changes or deletes comes back.
+    admin.ok(&["delete", "clustertrustbundle", "example.com:hand:roots"]);
+    wait_for(|| {
+        let found = admin.ok(&["get", "clustertrustbundles", "-o", "name"]);
+        found.contains("example.com:hand:roots").then_some(()).ok_or(found)
+    });
+    until_text_of(&world, "signer", &two);
+    // A signer's name cannot change: it is another object.
+    let unsigned = json!({"clusterTrustBundle": {}});
+    world.apply(&[bundle("roots", json!([{"inLine": two}]), unsigned)]);
+    wait_for(|| {
+        let found = admin.ok(&["get", "clustertrustbundles", "-o", "name"]);
+        let moved = found.lines().any(|line| line.ends_with("/roots"))
+            && !found.contains("example.com:hand:roots");
+        moved.then_some(()).ok_or(found)
+    });
+    admin.ok(&["delete", "bundle", "roots", "plain"]);
+    wait_for(|| {
+        let found = admin.ok(&["get", "clustertrustbundles", "-o", "name"]);
+        let gone = !found.lines().any(|it| it.ends_with("/roots") || it.ends_with("/plain"));
+        gone.then_some(()).ok_or(found)
+    });
+}
+
+fn until_text_of(world: &World, pod: &str, text: &str) {
+    until_text(&world.volume(pod).join("ca.pem"), text);
+}
+
+#[test]
+fn a_target_that_is_somebody_elses_is_left() {
+    let scene = Scene::start();
+    let [one, two] = ["one", "two"].map(root);
+    scene.apply(&world::bundle("roots", &one).to_string());
+    scene.bundle("roots", json!([{"inLine": two}]), json!({"clusterTrustBundle": {}}));
+    let message = scene.failed("roots", "SyncClusterTrustBundleTargetFailed");
+    assert!(
+        message.starts_with("Failed to sync bundle ClusterTrustBundle \"roots\": "),
+        "{message}"
+    );
+    let text = ["get", "clustertrustbundle", "roots", "-o", "jsonpath={.spec.trustBundle}"];
+    assert_eq!(scene.ok(&text), one);
+    // It is written as soon as nobody else has it.
+    scene.ok(&["delete", "clustertrustbundle", "roots"]);
+    scene.synced("roots");
+    assert_eq!(scene.ok(&text), two.trim_end());
+}

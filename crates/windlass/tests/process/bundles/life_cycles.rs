@@ -1,0 +1,306 @@
+//! trust-manager's two smoke tests, and what else becomes of targets: from the first manifest to
+//! nothing left.
+
+use serde_json::{Value, json};
+use time::{Duration, OffsetDateTime};
+
+use super::scene::{Scene, TRUST, joined, lasting, root, wait_for};
+use crate::server::Place;
+use crate::volumes::world::{metric, until};
+
+/// As trust-manager's documentation has it, but for the certificate.
+const MANIFEST: &str = r#"
+apiVersion: trust.cert-manager.io/v1alpha1
+kind: Bundle
+metadata:
+  name: my-org.com
+spec:
+  sources:
+  - configMap:
+      name: "my-org.net"
+      key: "root-certs.pem"
+  - secret:
+      name: "my-db-tls"
+      key: "ca.crt"
+  - inLine: |
+      CERTIFICATE
+  target:
+    TARGET:
+      key: "root-certs.pem"
+"#;
+
+const NAME: &str = "my-org.com";
+const KEY: &str = "root-certs.pem";
+
+/// The placeholder is also a word of the certificate's frame.
+fn manifest(target: &str, certificate: &str) -> String {
+    let (before, after) = MANIFEST.split_once("CERTIFICATE").unwrap();
+    let text = certificate.trim_end().replace('\n', "\n      ");
+    format!("{before}{text}{}", after.replace("TARGET", target))
+}
+
+#[test]
+fn config_maps() {
+    life("configMap", "configmaps", &[]);
+}
+
+#[test]
+fn secrets() {
+    life("secret", "secrets", &["--secret-targets-enabled"]);
+}
+
+/// The life of a Bundle with a kind of targets.
+fn life(target: &str, kind: &str, flags: &[&str]) {
+    let place = Place::new();
+    let package = place.path().join("package.json");
+    let default = root("default");
+    let json = json!({"name": "own", "version": "1", "bundle": default});
+    std::fs::write(&package, json.to_string()).unwrap();
+    let location = format!("--default-package-location={}", package.display());
+    let flags = [flags, &[location.as_str()]].concat();
+    let scene = Scene::at(place, &flags);
+
+    let [one, two, three] = ["one", "two", "three"].map(root);
+    scene.source("my-org.net", KEY, &one);
+    scene.secret_source("my-db-tls", "ca.crt", &two);
+    scene.apply(&manifest(target, &three));
+    let condition = scene.synced(NAME);
+    assert_eq!(condition["message"], "Successfully synced Bundle to all namespaces");
+    scene.is_everywhere(kind, NAME, KEY, &joined(&[&one, &two, &three]));
+    is_trust_managers(&scene.target(kind, "default", NAME), target);
+
+    let text = sources_change(&scene, kind, &default);
+    drift_is_repaired(&scene, kind, &text);
+    selectors_narrow(&scene, kind, &text);
+
+    scene.ok(&["delete", "bundle", NAME]);
+    until("there are still targets", || scene.places(kind, NAME).is_empty().then_some(()));
+    // What it was made from stays.
+    scene.ok(&["get", "configmap", "my-org.net", "-n", TRUST]);
+    scene.ok(&["get", "secret", "my-db-tls", "-n", TRUST]);
+}
+
+/// Whoever looks at targets finds what trust-manager leaves there.
+fn is_trust_managers(object: &Value, target: &str) {
+    let metadata = &object["metadata"];
+    assert_eq!(metadata["labels"]["trust.cert-manager.io/bundle"], NAME);
+    let hash = metadata["annotations"]["trust.cert-manager.io/hash"].as_str().unwrap();
+    assert_eq!(hash.len(), 64, "{hash}");
+    let owner = &metadata["ownerReferences"][0];
+    assert_eq!((&owner["kind"], &owner["name"]), (&json!("Bundle"), &json!(NAME)));
+    assert_eq!((&owner["controller"], &owner["blockOwnerDeletion"]), (&json!(true), &json!(true)));
+    let kind = if target == "secret" { "Secret" } else { "ConfigMap" };
+    assert_eq!(object["kind"], kind);
+}
+
+/// Every kind of source changes in turn; the answer is the text at the end.
+fn sources_change(scene: &Scene, kind: &str, default: &str) -> String {
+    let [four, five, six] = ["four", "five", "six"].map(root);
+    let sources = |more: &[Value]| {
+        let own = [
+            json!({"configMap": {"name": "my-org.net", "key": KEY}}),
+            json!({"secret": {"name": "my-db-tls", "key": "ca.crt"}}),
+            json!({"inLine": six}),
+        ];
+        let all = [&own, more].concat();
+        json!({"spec": {"sources": all}})
+    };
+    scene.source("my-org.net", KEY, &four);
+    scene.secret_source("my-db-tls", "ca.crt", &five);
+    scene.patch(NAME, sources(&[]));
+    scene.is_everywhere(kind, NAME, KEY, &joined(&[&four, &five, &six]));
+    scene.patch(NAME, sources(&[json!({"useDefaultCAs": true})]));
+    let text = joined(&[&four, &five, &six, default]);
+    scene.is_everywhere(kind, NAME, KEY, &text);
+    scene.synced(NAME);
+    let bundle = scene.admin().json(&["get", "bundle", NAME]);
+    let version = bundle["status"]["defaultCAVersion"].as_str().unwrap();
+    assert!(version.starts_with("own-1-"), "{version}");
+
+    scene.ok(&["create", "namespace", "later"]);
+    scene.is_everywhere(kind, NAME, KEY, &text);
+    text
+}
+
+/// Each in another namespace: who changes one target again and again is let be for a while.
+fn drift_is_repaired(scene: &Scene, kind: &str, text: &str) {
+    let field = if kind == "secrets" { "stringData" } else { "data" };
+    let edit = |namespace: &str, patch: Value| {
+        let patch = patch.to_string();
+        scene.ok(&["patch", kind, NAME, "-n", namespace, "--type=merge", "-p", &patch]);
+    };
+    edit("default", json!({field: {KEY: "nothing"}}));
+    scene.is_everywhere(kind, NAME, KEY, text);
+    edit("later", json!({"data": null}));
+    scene.is_everywhere(kind, NAME, KEY, text);
+    scene.ok(&["delete", kind, NAME, "-n", "kube-public"]);
+    scene.is_everywhere(kind, NAME, KEY, text);
+    // Not only what is in it: who it belongs to, and what it was made from.
+    let is_marked = |namespace: &str| {
+        wait_for(|| {
+            let found = scene.target(kind, namespace, NAME);
+            let metadata = &found["metadata"];
+            let good = metadata["ownerReferences"][0]["name"] == NAME
+                && metadata["labels"]["trust.cert-manager.io/bundle"] == NAME
+                && metadata["annotations"]["trust.cert-manager.io/hash"].is_string();
+            good.then_some(()).ok_or(format!("{found:#}"))
+        });
+    };
+    edit(TRUST, json!({"metadata": {"annotations": null, "ownerReferences": null}}));
+    is_marked(TRUST);
+    scene.ok(&["label", kind, NAME, "-n", "kube-system", "trust.cert-manager.io/bundle-"]);
+    is_marked("kube-system");
+    // Somebody else's key in a target is theirs.
+    edit("kube-node-lease", json!({field: {"mine": "stays", KEY: "nothing"}}));
+    scene.is_everywhere(kind, NAME, KEY, text);
+    assert!(scene.target(kind, "kube-node-lease", NAME)["data"]["mine"].is_string());
+    edit("kube-node-lease", json!({"data": {"mine": null}}));
+}
+
+fn selectors_narrow(scene: &Scene, kind: &str, text: &str) {
+    let selector = json!({"matchLabels": {"foo": "bar"}});
+    scene.ok(&["label", "namespace", "default", "foo=bar"]);
+    scene.patch(NAME, json!({"spec": {"target": {"namespaceSelector": selector}}}));
+    let only = |names: &[&str]| {
+        let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        scene.is_in(&names, kind, NAME, KEY, text);
+    };
+    only(&["default"]);
+    let condition = scene.synced(NAME);
+    assert_eq!(
+        condition["message"],
+        "Successfully synced Bundle to namespaces that match this label selector: foo=bar"
+    );
+    scene.ok(&["label", "namespace", "later", "foo=bar"]);
+    only(&["default", "later"]);
+    scene.ok(&["label", "namespace", "default", "foo-"]);
+    only(&["later"]);
+    scene.ok(&["delete", "namespace", "later"]);
+    only(&[]);
+    scene.patch(NAME, json!({"spec": {"target": {"namespaceSelector": null}}}));
+    scene.is_everywhere(kind, NAME, KEY, text);
+}
+
+#[test]
+fn keys_are_renamed_and_metadata_is_kept() {
+    let scene = Scene::start();
+    let one = root("one");
+    let metadata = json!({"labels": {"team": "trust"}, "annotations": {"note": "of all"}});
+    let target = |key: &str| json!({"configMap": {"key": key, "metadata": metadata}});
+    // What is there already is adopted, and keeps what else it holds.
+    scene.ok(&["create", "configmap", "roots", "--from-literal=mine=stays"]);
+    scene.bundle("roots", json!([{"inLine": one}]), target("a.pem"));
+    scene.is_everywhere("configmaps", "roots", "a.pem", &joined(&[&one]));
+    scene.bundle("roots", json!([{"inLine": one}]), target("b.pem"));
+    scene.is_everywhere("configmaps", "roots", "b.pem", &joined(&[&one]));
+    for found in scene.all("configmaps", "roots") {
+        assert!(found["data"]["a.pem"].is_null(), "{found}");
+        assert_eq!(found["metadata"]["labels"]["team"], "trust");
+        assert_eq!(found["metadata"]["annotations"]["note"], "of all");
+    }
+    scene.ok(&["label", "configmap", "roots", "team=other", "--overwrite"]);
+    scene.ok(&["annotate", "configmap", "roots", "note-"]);
+    until("labels and annotations stay changed", || {
+        let metadata = &scene.target("configmaps", "default", "roots")["metadata"];
+        let good =
+            metadata["labels"]["team"] == "trust" && metadata["annotations"]["note"] == "of all";
+        good.then_some(())
+    });
+    // Without a target nothing is left but what is somebody else's, and that is nobody's target.
+    scene.patch("roots", json!({"spec": {"target": null}}));
+    until("there are still targets", || {
+        (scene.places("configmaps", "roots") == ["default"]).then_some(())
+    });
+    until("it is still a target", || {
+        let left = scene.target("configmaps", "default", "roots");
+        let free = left["metadata"]["ownerReferences"].is_null();
+        (free && left["data"] == json!({"mine": "stays"})).then_some(())
+    });
+}
+
+#[test]
+fn disabling_secrets_leaves_no_orphans_untold() {
+    let mut scene = Scene::with(&["--secret-targets-enabled"]);
+    let one = root("one");
+    scene.bundle("roots", json!([{"inLine": one}]), json!({"secret": {"key": "ca.crt"}}));
+    scene.is_everywhere("secrets", "roots", "ca.crt", &joined(&[&one]));
+    scene.restart(&[]);
+    let message = scene.failed("roots", "SecretTargetsDisabled");
+    assert_eq!(message, "Bundle has Secret targets but the feature is disabled");
+    scene.is_everywhere("secrets", "roots", "ca.crt", &joined(&[&one]));
+    // ConfigMaps instead: the Secrets are not needed any more.
+    scene.patch(
+        "roots",
+        json!({"spec": {"target": {
+        "secret": null, "configMap": {"key": "ca.crt"}}}}),
+    );
+    scene.is_everywhere("configmaps", "roots", "ca.crt", &joined(&[&one]));
+    until("there are orphans", || scene.places("secrets", "roots").is_empty().then_some(()));
+}
+
+#[test]
+fn only_where_it_is_allowed() {
+    let mut scene = Scene::start();
+    let one = root("one");
+    scene.bundle("roots", json!([{"inLine": one}]), json!({"configMap": {"key": "ca.crt"}}));
+    scene.is_everywhere("configmaps", "roots", "ca.crt", &joined(&[&one]));
+    scene.restart(&["--target-namespaces=default,kube-public"]);
+    let allowed = ["default", "kube-public"].map(str::to_owned);
+    scene.is_in(&allowed, "configmaps", "roots", "ca.crt", &joined(&[&one]));
+    wait_for(|| {
+        let condition = scene.synced("roots");
+        let message = condition["message"].as_str().unwrap().to_owned();
+        let want = "Successfully synced Bundle to all allowed namespaces";
+        (message == want).then_some(()).ok_or(message)
+    });
+}
+
+#[test]
+fn what_expires_is_left_out_when_it_does() {
+    let scene = Scene::with(&["--filter-expired-certificates"]);
+    let (long, end) = (root("long"), OffsetDateTime::now_utc() + Duration::seconds(10));
+    let short = lasting("short", end).certificate().to_pem();
+    let line = format!("{long}{short}");
+    scene.bundle("roots", json!([{"inLine": line}]), json!({"configMap": {"key": "ca.crt"}}));
+    scene.is_everywhere("configmaps", "roots", "ca.crt", &joined(&[&long, &short]));
+    let told = |name: &str| {
+        let page = scene.ok(&["get", "--raw", "/metrics"]);
+        metric(&page, name).ok_or(format!("no {name} in {page}"))
+    };
+    let certificates = "windlass_bundle_certificates{bundle=\"roots\"}";
+    let expiry = "windlass_bundle_earliest_expiry_seconds{bundle=\"roots\"}";
+    let is = |name: &str, value: f64| {
+        wait_for(|| match told(name)? {
+            found if (found - value).abs() < 1.0 => Ok(()),
+            found => Err(format!("{name} is {found}, not {value}")),
+        });
+    };
+    is(certificates, 2.0);
+    is(expiry, f64::from(u32::try_from(end.unix_timestamp()).unwrap()));
+    scene.is_everywhere("configmaps", "roots", "ca.crt", &joined(&[&long]));
+    assert!(OffsetDateTime::now_utc() >= end - Duration::SECOND);
+    is(certificates, 1.0);
+    is("windlass_bundle_targets{bundle=\"roots\",state=\"synced\"}", 5.0);
+    is("windlass_bundle_targets{bundle=\"roots\",state=\"failed\"}", 0.0);
+    assert!(told("windlass_bundle_sync_latency_seconds_count").unwrap() >= 2.0);
+}
+
+#[test]
+fn a_target_does_not_feed_itself() {
+    let scene = Scene::start();
+    let [one, two] = ["one", "two"].map(root);
+    let picked = |text: &str| {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"root.pem": text},
+            "metadata": {"name": "source", "namespace": TRUST, "labels": {"pick": "yes"}}});
+        scene.apply(&object.to_string());
+    };
+    picked(&format!("{one}{two}"));
+    let selector = json!({"matchLabels": {"pick": "yes"}});
+    let sources = json!([{"configMap": {"selector": selector, "includeAllKeys": true}}]);
+    let metadata = json!({"labels": {"pick": "yes"}});
+    scene.bundle("roots", sources, json!({"configMap": {"key": "ca.crt", "metadata": metadata}}));
+    scene.is_everywhere("configmaps", "roots", "ca.crt", &joined(&[&one, &two]));
+    // The target beside the source would keep it for ever.
+    picked(&one);
+    scene.is_everywhere("configmaps", "roots", "ca.crt", &joined(&[&one]));
+}

@@ -1,0 +1,69 @@
+//! The default package: `useDefaultCAs`, and a package that changes, is missing or bad.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::json;
+
+use super::scene::{Scene, joined, root};
+use crate::server::Place;
+
+fn write(path: &Path, version: &str, text: &str) {
+    // Whole or not at all, as whoever delivers it does.
+    let new = path.with_extension("new");
+    let package = json!({"name": "own", "version": version, "bundle": text});
+    fs::write(&new, package.to_string()).unwrap();
+    fs::rename(new, path).unwrap();
+}
+
+#[test]
+fn a_package_is_used_and_followed() {
+    let place = Place::new();
+    let path = place.path().join("package.json");
+    let [one, two, own] = ["one", "two", "own"].map(root);
+    write(&path, "1", &one);
+    let mut scene = Scene::at(place, &["--default-package-location", &path.display().to_string()]);
+    let sources = json!([{"useDefaultCAs": true}, {"inLine": own}]);
+    scene.bundle("roots", sources, json!({"configMap": {"key": "ca.pem"}}));
+    scene.is_everywhere("configmaps", "roots", "ca.pem", &joined(&[&one, &own]));
+    let version = |scene: &Scene| {
+        scene.synced("roots");
+        scene.ok(&["get", "bundle", "roots", "-o", "jsonpath={.status.defaultCAVersion}"])
+    };
+    let first = version(&scene);
+    assert!(first.starts_with("own-1-") && first.len() == "own-1-".len() + 16, "{first}");
+
+    // No restart is needed for a new edition, and a bad one is not used.
+    write(&path, "2", &two);
+    scene.is_everywhere("configmaps", "roots", "ca.pem", &joined(&[&two, &own]));
+    super::scene::wait_for(|| {
+        let found = version(&scene);
+        found.starts_with("own-2-").then_some(()).ok_or(found)
+    });
+    fs::write(&path, "{").unwrap();
+    super::scene::wait_for(|| {
+        let log = scene.admin().server.place().log();
+        log.contains("the default package cannot be used").then_some(()).ok_or(log)
+    });
+    scene.ok(&["create", "namespace", "later"]);
+    scene.is_everywhere("configmaps", "roots", "ca.pem", &joined(&[&two, &own]));
+
+    // Without any, it is said what is missing, and what is there stays.
+    scene.restart(&[]);
+    let message = scene.failed("roots", "SourceNotFound");
+    assert!(message.contains("no default package was specified"), "{message}");
+    scene.is_everywhere("configmaps", "roots", "ca.pem", &joined(&[&two, &own]));
+}
+
+#[test]
+fn a_bad_package_stops_the_start() {
+    let place = Place::new();
+    let path = place.path().join("package.json");
+    write(&path, "1", "-----BEGIN THING-----\nAAAA\n-----END THING-----\n");
+    let mut command = place.again();
+    command.arg("--default-package-location").arg(&path);
+    let Err(place) = place.launch(command) else { panic!("it has started") };
+    let log = place.log();
+    assert!(log.contains("--default-package-location"), "{log}");
+    assert!(log.contains("only CERTIFICATE blocks are permitted but found 'THING'"), "{log}");
+}

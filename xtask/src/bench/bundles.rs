@@ -1,0 +1,206 @@
+//! Trust Bundles on their way into every namespace: one for many namespaces, and many at once.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use hyper::Method;
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use super::Bench;
+use super::client::{Client, Connection, Protocol};
+use super::process::Process;
+use super::server::Server;
+use super::table::{Row, Table};
+use super::volumes::Roots;
+
+const BUNDLES: &str = "/apis/trust.cert-manager.io/v1alpha1/bundles";
+const LABEL: &str = "trust.cert-manager.io/bundle";
+/// How many certificates one has, as many as a system's store.
+const CERTIFICATES: usize = 140;
+/// How many there are at once.
+const MANY: usize = 100;
+/// When controllers have certainly looked at everything.
+const SETTLE: Duration = Duration::from_secs(5);
+/// Nothing takes longer.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Measure how long it takes until a Bundle is everywhere, how much is written, and what it takes.
+pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
+    let count = if bench.args.quick { 100 } else { 2_000 };
+    let data = bench.scratch.join("bundles");
+    let server = Server::start_alone(bench, &data).await?;
+    let mut admin = server.client.connect(Protocol::Http1).await?;
+    make_namespaces(&mut admin, count).await?;
+    let controllers = controllers(bench, &data)?;
+    // Starting is not what is measured.
+    tokio::time::sleep(SETTLE).await;
+    let mut roots = Roots::new(CERTIFICATES)?;
+    let title = format!("a Bundle of {CERTIFICATES} certificates in {count} namespaces");
+
+    let began = Instant::now();
+    put(&mut admin, &bundle("all", &roots, &json!({})), Method::POST).await?;
+    let first = until_all(&server.client, "all", count, &BTreeMap::new()).await?;
+    let took = began.elapsed().as_secs_f64();
+    table.add(Row::lower(format!("{title}: all in sync after"), took, "s"));
+    table.add(Row::higher(format!("{title}: targets"), count as f64 / took, "/s"));
+
+    roots.add()?;
+    let began = Instant::now();
+    put(&mut admin, &bundle("all", &roots, &json!({})), Method::PUT).await?;
+    let second = until_all(&server.client, "all", count, &first).await?;
+    let took = began.elapsed().as_secs_f64();
+    table.add(Row::lower(format!("{title}: a change is in all after"), took, "s"));
+    add_memory(table, &title, &controllers)?;
+    controllers.stop().await?;
+
+    // Another process looks at everything anew.
+    let controllers = self::controllers(bench, &data)?;
+    tokio::time::sleep(SETTLE).await;
+    let third = targets(&mut admin, "all").await?;
+    let written = third.iter().filter(|(name, version)| second.get(*name) != Some(version));
+    let written = written.count() as f64;
+    table.add(Row::lower(format!("{title}: writes of a second pass"), written, ""));
+    measure_many(&server.client, table, count).await?;
+    add_memory(table, &format!("{MANY} Bundles at once, {count} targets"), &controllers)?;
+    controllers.stop().await?;
+    server.stop().await
+}
+
+/// Controllers in a process of their own, so that their memory is their own.
+fn controllers(bench: &Bench, data: &Path) -> Result<Process> {
+    let mut command = Command::new(&bench.binary);
+    command.args(["controllers", "--leader-elect=false"]);
+    command.arg("--kubeconfig").arg(data.join("admin.kubeconfig"));
+    Process::start(&mut command, &bench.scratch.join("controllers.log"))
+}
+
+fn add_memory(table: &mut Table, title: &str, controllers: &Process) -> Result<()> {
+    let peak = controllers.peak()? as f64 / f64::from(1 << 20);
+    table.add(Row::lower(format!("{title}: the controllers' memory, at most"), peak, "MiB"));
+    Ok(())
+}
+
+/// Many Bundles, each for as many namespaces as there are for each of them.
+async fn measure_many(client: &Client, table: &mut Table, count: usize) -> Result<()> {
+    let mut admin = client.connect(Protocol::Http1).await?;
+    let roots = Roots::new(3)?;
+    let began = Instant::now();
+    for number in 0..MANY {
+        let selector = json!({"matchLabels": {"group": (number % groups(count)).to_string()}});
+        let bundle = bundle(&format!("many-{number}"), &roots, &selector);
+        put(&mut admin, &bundle, Method::POST).await?;
+    }
+    for number in 0..MANY {
+        let wanted = (0..count).filter(|n| n % groups(count) == number % groups(count)).count();
+        until_all(client, &format!("many-{number}"), wanted, &BTreeMap::new()).await?;
+    }
+    let took = began.elapsed().as_secs_f64();
+    table.add(Row::lower(format!("{MANY} Bundles at once, {count} targets: after"), took, "s"));
+    Ok(())
+}
+
+/// In how many groups namespaces are.
+fn groups(count: usize) -> usize {
+    count.min(MANY)
+}
+
+async fn make_namespaces(admin: &mut Connection, count: usize) -> Result<()> {
+    let namespace = |name: &str, group: usize| {
+        let labels = json!({"group": group.to_string()});
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+    };
+    // With those that are there already, it is as many as wanted.
+    for number in 0..count {
+        let namespace = namespace(&format!("ns-{number}"), number % groups(count));
+        admin.expect(Method::POST, "/api/v1/namespaces", namespace.to_string().into()).await?;
+    }
+    Ok(())
+}
+
+fn bundle(name: &str, roots: &Roots, selector: &Value) -> Value {
+    // Namespaces of the system are in no group.
+    let mut selector = selector.clone();
+    if selector.get("matchLabels").is_none() {
+        selector = json!({"matchExpressions": [{"key": "group", "operator": "Exists"}]});
+    }
+    json!({
+        "apiVersion": "trust.cert-manager.io/v1alpha1",
+        "kind": "Bundle",
+        "metadata": {"name": name},
+        "spec": {
+            "sources": [{"inLine": roots.text()}],
+            "target": {"configMap": {"key": "ca.pem"}, "namespaceSelector": selector},
+        },
+    })
+}
+
+async fn put(admin: &mut Connection, bundle: &Value, method: Method) -> Result<()> {
+    let mut bundle = bundle.clone();
+    let mut path = BUNDLES.to_owned();
+    if method == Method::PUT {
+        path = format!("{BUNDLES}/{}", bundle["metadata"]["name"].as_str().context("no name")?);
+        let found = admin.expect(Method::GET, &path, Bytes::new()).await?;
+        let found: Value = serde_json::from_slice(&found)?;
+        bundle["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
+    }
+    admin.expect(method, &path, bundle.to_string().into()).await?;
+    Ok(())
+}
+
+/// Waits until the Bundle says that it is in sync and there are so many targets, all of them others
+/// than before.
+async fn until_all(
+    client: &Client,
+    name: &str,
+    count: usize,
+    before: &BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>> {
+    let mut admin = client.connect(Protocol::Http1).await?;
+    let path = format!("{BUNDLES}/{name}");
+    let began = Instant::now();
+    loop {
+        let found = admin.expect(Method::GET, &path, Bytes::new()).await?;
+        if is_synced(&serde_json::from_slice(&found)?) {
+            break;
+        }
+        ensure!(began.elapsed() < PATIENCE, "{name} is not in sync");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let there = targets(&mut admin, name).await?;
+    ensure!(there.len() == count, "{name} has {} targets, not {count}", there.len());
+    let others = there.iter().all(|(name, version)| before.get(name) != Some(version));
+    ensure!(others, "a target of {name} is the same as before");
+    Ok(there)
+}
+
+fn is_synced(bundle: &Value) -> bool {
+    let conditions = bundle["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|condition| {
+        condition["type"] == "Synced"
+            && condition["status"] == "True"
+            && condition["observedGeneration"] == bundle["metadata"]["generation"]
+    })
+}
+
+/// The versions of its targets, by namespace.
+async fn targets(admin: &mut Connection, name: &str) -> Result<BTreeMap<String, String>> {
+    let mut found = BTreeMap::new();
+    let mut more = String::new();
+    loop {
+        let path = format!("/api/v1/configmaps?labelSelector={LABEL}%3D{name}&limit=200{more}");
+        let list = admin.expect(Method::GET, &path, Bytes::new()).await?;
+        let list: Value = serde_json::from_slice(&list)?;
+        for item in list["items"].as_array().into_iter().flatten() {
+            let text = |field: &str| item["metadata"][field].as_str().unwrap_or("").to_owned();
+            found.insert(text("namespace"), text("resourceVersion"));
+        }
+        match list["metadata"]["continue"].as_str() {
+            Some(next) if !next.is_empty() => more = format!("&continue={next}"),
+            _ => return Ok(found),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! A process under measurement, watched through `/proc`.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Signal, kill_process};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use super::server::{cpu, memory, pid_of};
+
+/// Longer than any healthy end takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running process. Dropping it kills it.
+pub struct Process {
+    child: Child,
+    pid: u32,
+}
+
+impl Process {
+    /// Starts it, and has what it says written to a file.
+    pub fn start(command: &mut Command, log: &Path) -> Result<Self> {
+        let log = File::create(log)?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()?;
+        let pid = child.id().context("it ended at once")?;
+        Ok(Self { child, pid })
+    }
+
+    /// CPU time since the start, in seconds.
+    pub fn cpu(&self) -> Result<f64> {
+        cpu(self.pid)
+    }
+
+    /// Resident memory in bytes.
+    pub fn resident(&self) -> Result<u64> {
+        memory(self.pid, "VmRSS:")
+    }
+
+    /// The most that was ever resident, in bytes.
+    pub fn peak(&self) -> Result<u64> {
+        memory(self.pid, "VmHWM:")
+    }
+
+    /// Stops it as an operator does, and insists on a clean end.
+    pub async fn stop(mut self) -> Result<()> {
+        kill_process(pid_of(self.pid)?, Signal::TERM)?;
+        let status = timeout(PATIENCE, self.child.wait()).await.context("it did not stop")??;
+        ensure!(status.success(), "it stopped with {status}");
+        Ok(())
+    }
+}
