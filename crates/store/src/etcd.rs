@@ -33,7 +33,7 @@ use feed::{Command, Feed, give};
 use keys::Keys;
 
 /// How to reach an [`Etcd`] store.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct EtcdOptions {
     /// The members' client addresses, as `http://` or `https://` URLs.
     pub endpoints: Vec<String>,
