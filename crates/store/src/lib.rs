@@ -11,8 +11,8 @@
 //!   with [`Error::Compacted`]; never a silent gap.
 //! - A commit is acknowledged after the feed's sinks have seen it, so who reads what a sink keeps
 //!   reads their own writes.
-//! - A write that ends in [`Error::Conflict`] changed nothing. Any other error leaves it open
-//!   whether the change took effect; the feed tells.
+//! - A write that ends in [`Error::Conflict`], [`Error::Full`] or [`Error::Unavailable`] changed nothing.
+//!   Any other error leaves it open whether the change took effect; the feed tells.
 //!
 //! Start reading at [`Store`], then [`Embedded`], the engine on SQLite: in `embedded/`, `writer` is the
 //! commit thread and the feed, `reader` answers ranges and history, `schema`, `record` and `verify` are

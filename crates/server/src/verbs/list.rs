@@ -152,7 +152,7 @@ async fn past(
             limit: Some(1_000),
             at: Some(revision),
         };
-        let page = call.server.store.range(range).await.map_err(|e| stale(e, options))?;
+        let page = call.server.store.range(range).await.map_err(|e| stale(call, e, options))?;
         for (key, stored) in &page.items {
             let name = key.strip_prefix(&base).unwrap_or(key);
             let object = Object::new(call.kind, name, stored.revision, &stored.value)
@@ -185,7 +185,7 @@ async fn past(
     }
 }
 
-fn stale(error: windlass_store::Error, options: &ListOptions) -> Error {
+fn stale(call: &Call<'_>, error: windlass_store::Error, options: &ListOptions) -> Error {
     match error {
         windlass_store::Error::Compacted { .. } if options.continue_.is_empty() => Error::Expired(
             "The resourceVersion for the provided list is too old.".into(),
@@ -194,7 +194,7 @@ fn stale(error: windlass_store::Error, options: &ListOptions) -> Error {
         windlass_store::Error::Compacted { .. } => {
             expired_token(&read_token(options).map(|t| t.start).unwrap_or_default())
         }
-        other => super::update::store_error(other),
+        other => super::update::store_error(call.server, other),
     }
 }
 

@@ -19,12 +19,15 @@ pub(super) async fn commit(core: &Core, write: Write) -> Result<Committed, Error
         return Err(Error::Refused { path: core.client.name.clone(), what });
     }
     let delete = matches!(write.change, Change::Delete);
-    let fail = |failure: Failure| failure.into_error(&core.client.name);
+    let fail = |failure: Failure| match failure {
+        Failure::Open(error) => unknown(error),
+        failure => failure.into_error(&core.client.name),
+    };
     let answer = core.client.txn(request(core, write)).await.map_err(fail)?;
     let at = core.client.check(answer.header).map_err(fail)?;
     match outcome(answer) {
         Outcome::Done(previous) => {
-            core.await_feed(at).await?;
+            core.await_feed(at).await.map_err(unknown)?;
             // A sink that could not take the change has failed the store.
             if let Some(error) = core.fuse.blown() {
                 return Err(error);
@@ -43,7 +46,17 @@ pub(super) async fn commit(core: &Core, write: Write) -> Result<Committed, Error
             }
             Err(Error::Conflict { current })
         }
-        Outcome::Unknown => Err(core.client.unavailable("an answer that does not fit the request")),
+        Outcome::Unknown => {
+            Err(unknown(core.client.unavailable("an answer that does not fit the request")))
+        }
+    }
+}
+
+/// The error for a change that was sent and may have been made.
+fn unknown(error: Error) -> Error {
+    match error {
+        Error::Unavailable { path, what } => Error::Unknown { path, what },
+        error => error,
     }
 }
 
