@@ -164,7 +164,12 @@ impl Caches {
             }
             rest = later;
         }
-        self.applied.store(newest, Ordering::Release);
+        self.applied.fetch_max(newest, Ordering::AcqRel);
+    }
+
+    /// Notes that the feed has told of everything up to `revision`, which may be no change of ours.
+    pub fn advance(&self, revision: u64) {
+        self.applied.fetch_max(revision, Ordering::AcqRel);
     }
 
     fn route<'a>(&self, key: &'a str) -> Option<(&Arc<KindCache>, &'a str)> {

@@ -109,11 +109,6 @@ impl Etcd {
         Ok(Self { core, inbox, handle, runtime: Mutex::new(Some(runtime)) })
     }
 
-    /// Since when the feed has been cut off from the cluster, if it is.
-    pub fn lost_since(&self) -> Option<Instant> {
-        self.core.lost_since()
-    }
-
     /// Runs a call on the store's runtime, where it ends even if the caller goes away.
     fn call<T, F>(&self, call: impl FnOnce(Arc<Core>) -> F) -> BoxFuture<'_, Result<T, Error>>
     where
@@ -226,11 +221,15 @@ impl Store for Etcd {
     }
 
     fn catch_up(&self) -> BoxFuture<'_, Result<Revision, Error>> {
-        self.call(|core| async move {
-            let newest = core.newest().await?;
-            core.reach(newest).await?;
-            Ok(newest)
-        })
+        self.call(|core| async move { core.catch_up().await })
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn lost_since(&self) -> Option<Instant> {
+        self.core.lost_since()
     }
 }
 

@@ -29,6 +29,7 @@ mod suite;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -187,6 +188,16 @@ pub trait Store: Send + Sync + 'static {
     /// An engine that only one process writes to has nothing to wait for.
     fn catch_up(&self) -> BoxFuture<'_, Result<Revision, Error>> {
         Box::pin(std::future::ready(Ok(self.revision())))
+    }
+
+    /// Whether other processes may write too, so that there can be something to catch up with.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// Since when the store has heard nothing of others' changes, if it is cut off.
+    fn lost_since(&self) -> Option<Instant> {
+        None
     }
 
     /// Reads one key, with the same promise as [`Store::range`].

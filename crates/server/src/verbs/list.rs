@@ -46,7 +46,11 @@ pub async fn list(call: &Call<'_>, options: &ListOptions) -> Result<List, Error>
         let at = (token.rv > 0).then_some(token.rv as u64);
         // A state still to come was not shown by this server: to go on from it would be to make
         // one up.
-        if at.is_some_and(|at| call.cache().is_ok_and(|cache| cache.revision() < at)) {
+        let unseen = || at.is_some_and(|at| call.cache().is_ok_and(|cache| cache.revision() < at));
+        if at.is_none() || unseen() {
+            call.server.catch_up().await?;
+        }
+        if unseen() {
             return Err(expired_token(&token.start));
         }
         (at, Some(token.start))
@@ -64,7 +68,11 @@ pub async fn list(call: &Call<'_>, options: &ListOptions) -> Result<List, Error>
 /// The exact revision to list at; `None` for the current one.
 async fn start_version(call: &Call<'_>, version: Version) -> Result<Option<u64>, Error> {
     match version {
-        Version::Latest | Version::Any => Ok(None),
+        Version::Latest => {
+            call.server.catch_up().await?;
+            Ok(None)
+        }
+        Version::Any => Ok(None),
         Version::NotOlderThan(asked) => {
             wait_for(call, asked).await?;
             Ok(None)

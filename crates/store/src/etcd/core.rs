@@ -43,6 +43,10 @@ pub(super) struct Core {
     lost: Mutex<Option<Instant>>,
     /// One mark at a time serves all who wait.
     marking: tokio::sync::Mutex<()>,
+    /// How many rounds of catching up have begun.
+    rounds: AtomicU64,
+    /// The last round that has ended, and how; whoever leads the next holds it.
+    round: tokio::sync::Mutex<(u64, Result<Revision, Error>)>,
     pub(super) closed: AtomicBool,
     /// Commits share it; closing waits for it.
     pub(super) gate: RwLock<()>,
@@ -75,6 +79,8 @@ impl Core {
             stalled: Notify::new(),
             lost: Mutex::new(None),
             marking: tokio::sync::Mutex::new(()),
+            rounds: AtomicU64::new(0),
+            round: tokio::sync::Mutex::new((0, Ok(opened))),
             closed: AtomicBool::new(false),
             gate: RwLock::new(()),
         })
@@ -163,6 +169,25 @@ impl Core {
         let fail = |failure: Failure| failure.into_error(&self.client.name);
         let answer = self.client.txn(request).await.map_err(fail)?;
         self.await_feed(self.client.check(answer.header).map_err(fail)?).await
+    }
+
+    /// Waits until all sinks have seen what was committed before the call; see
+    /// [`crate::Store::catch_up`].
+    ///
+    /// One question to the cluster serves all who came before it was asked.
+    pub(super) async fn catch_up(&self) -> Result<Revision, Error> {
+        let wanted = self.rounds.load(Ordering::SeqCst) + 1;
+        let mut last = self.round.lock().await;
+        if last.0 >= wanted {
+            return last.1.clone();
+        }
+        let this = self.rounds.fetch_add(1, Ordering::SeqCst) + 1;
+        let outcome = match self.newest().await {
+            Ok(newest) => self.reach(newest).await.map(|()| newest),
+            Err(error) => Err(error),
+        };
+        *last = (this, outcome.clone());
+        outcome
     }
 
     /// The newest revision, confirmed by a quorum.
