@@ -270,5 +270,5 @@ pub async fn attach(
     }
     caches.start();
     let feed = caches.clone();
-    store.follow(revision, Box::new(move |events| feed.apply(events)))
+    store.follow(revision, Box::new(move |message| feed.hear(message)))
 }

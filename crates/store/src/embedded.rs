@@ -41,8 +41,8 @@ use retention::{Retention, Stride};
 use schema::{Access, connect, db_path, wal_path};
 use verify::Contents;
 use watermark::Watermark;
-pub(crate) use writer::feed;
 use writer::{Command, Job, Position, REPLAY, Writer};
+pub(crate) use writer::{feed, tell};
 
 /// A clock that only goes forward, for the age of history.
 pub type Clock = Arc<dyn Fn() -> Instant + Send + Sync>;

@@ -8,7 +8,7 @@
 //! - A commit that was acknowledged survives `kill -9` and power loss on a disk that honours fsync.
 //! - Revisions only grow, and none is used twice, also across restarts.
 //! - The feed ([`Store::follow`]) delivers every change after its start once, in order, or refuses
-//!   with [`Error::Compacted`]; never a silent gap.
+//!   with [`Error::Compacted`], or begins anew with [`Message::Reset`]; never a silent gap.
 //! - A commit is acknowledged after the feed's sinks have seen it, so who reads what a sink keeps
 //!   reads their own writes.
 //! - A write that ends in [`Error::Conflict`], [`Error::Full`] or [`Error::Unavailable`] changed nothing.
@@ -140,12 +140,32 @@ pub struct Page {
     pub more: bool,
 }
 
-/// Receives the feed: each call has one or more events, in revision order, without gaps.
+/// What a sink is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// One or more changes, in revision order, without gaps.
+    Changes(&'a [Event]),
+    /// The whole state at a revision. The changes that led to it are lost: history was compacted
+    /// before this process had heard of it. What follows goes on from there.
+    Reset(&'a Page),
+}
+
+impl<'a> Message<'a> {
+    /// The changes, if it is some.
+    pub fn changes(self) -> &'a [Event] {
+        match self {
+            Self::Changes(events) => events,
+            Self::Reset(_) => &[],
+        }
+    }
+}
+
+/// Receives the feed.
 ///
 /// It runs on the commit thread and every commit waits for it, so it must be quick, must not block
 /// and must not call back into the store. One that panics is dropped and fails the store: what it
 /// feeds would be stale from there on.
-pub type Sink = Box<dyn FnMut(&[Event]) + Send>;
+pub type Sink = Box<dyn FnMut(Message<'_>) + Send>;
 
 /// The durable store behind a server.
 pub trait Store: Send + Sync + 'static {

@@ -33,8 +33,8 @@ pub(super) struct Core {
     /// The newest revision all sinks have seen.
     position: watch::Sender<Revision>,
     floor: AtomicU64,
-    /// Where the store was when it was opened.
-    opened: Revision,
+    /// Where the feed began: the store's revision when it was opened, or began anew.
+    opened: AtomicU64,
     /// The newest change of the store's keys within `position`; `opened` if there was none since.
     pub(super) last: AtomicU64,
     /// Asks the feed for another stream.
@@ -74,7 +74,7 @@ impl Core {
             fuse,
             position: watch::Sender::new(opened),
             floor: AtomicU64::new(floor),
-            opened,
+            opened: AtomicU64::new(opened),
             last: AtomicU64::new(opened),
             stalled: Notify::new(),
             lost: Mutex::new(None),
@@ -109,6 +109,13 @@ impl Core {
             *position = news.upto.max(*position);
             grown
         });
+    }
+
+    /// Notes that all sinks have been given the whole state at a revision.
+    pub(super) fn begin_anew(&self, revision: Revision) {
+        self.last.store(revision, Ordering::Release);
+        self.opened.store(revision, Ordering::Release);
+        self.advance(&News { events: Vec::new(), upto: revision, changed: false });
     }
 
     pub(super) fn heard(&self) {
@@ -228,8 +235,9 @@ impl Core {
     /// Makes sure that the feed is past `upto` and that it is known which change is the last.
     pub(super) async fn prepare(&self, after: Revision, upto: Revision) -> Result<(), Error> {
         self.reach(upto).await?;
-        if after < self.opened && self.last.load(Ordering::Acquire) == self.opened {
-            // What happened last before this store was opened can only be told by what follows.
+        let opened = self.opened.load(Ordering::Acquire);
+        if after < opened && self.last.load(Ordering::Acquire) == opened {
+            // What happened last before the feed began can only be told by what follows.
             self.mark(self.position() + 1).await?;
         }
         Ok(())

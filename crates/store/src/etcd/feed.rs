@@ -8,9 +8,10 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::core::{Core, Go};
+use super::reader;
 use super::watcher::{End, News, Watcher};
-use crate::embedded::feed;
-use crate::{Error, Event, Revision, Sink};
+use crate::embedded::{feed, tell};
+use crate::{Error, Event, Message, Range, Revision, Sink};
 
 /// The first and the longest pause before the stream is opened again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -31,17 +32,23 @@ pub(super) struct Feed {
     pub(super) sinks: Vec<(Revision, Sink)>,
     pub(super) watcher: Option<Watcher>,
     pub(super) pause: Duration,
+    /// History the sinks have not seen is gone: they need the whole state.
+    pub(super) anew: bool,
 }
 
 impl Feed {
     pub(super) fn new(core: Arc<Core>, inbox: UnboundedReceiver<Command>) -> Self {
-        Self { core, inbox, sinks: Vec::new(), watcher: None, pause: Duration::ZERO }
+        Self { core, inbox, sinks: Vec::new(), watcher: None, pause: Duration::ZERO, anew: false }
     }
 
     /// Feeds the sinks until the store is closed.
     pub(super) async fn run(mut self) {
         let core = Arc::clone(&self.core);
         loop {
+            // Not among what follows, because nothing must interrupt it.
+            if self.anew {
+                self.begin_anew().await;
+            }
             tokio::select! {
                 command = self.inbox.recv() => match command {
                     Some(Command::Follow { after, sink, done }) => {
@@ -54,7 +61,8 @@ impl Feed {
                     core.client.next_member();
                     self.watcher = None;
                 }
-                news = next(&core, &mut self.watcher, self.pause) => self.take(news),
+                () = tokio::time::sleep(self.pause), if self.anew => {}
+                news = next(&core, &mut self.watcher, self.pause), if !self.anew => self.take(news),
             }
         }
     }
@@ -76,12 +84,36 @@ impl Feed {
             Err(End::Compacted { floor }) => {
                 self.watcher = None;
                 self.core.raise_floor(floor);
-                self.pause = PAUSES.1;
-                let what = format!(
-                    "history was compacted up to revision {floor}, but the feed had only come to {}",
-                    self.core.position()
+                let seen = self.core.position();
+                tracing::warn!(
+                    floor,
+                    seen,
+                    "history was compacted before it was seen; reading everything again"
                 );
-                self.core.fuse.blow(&Error::Failed { what });
+                self.anew = true;
+            }
+        }
+    }
+
+    /// Gives all sinks the newest state, from which the stream goes on.
+    async fn begin_anew(&mut self) {
+        match reader::range(&self.core, &Range::default()).await {
+            Ok(page) => {
+                let core = &self.core;
+                self.sinks.retain_mut(|(seen, sink)| {
+                    *seen = page.revision;
+                    tell(sink, Message::Reset(&page))
+                        .map_err(|error| core.fuse.blow(&error))
+                        .is_ok()
+                });
+                core.begin_anew(page.revision);
+                core.heard();
+                (self.anew, self.pause) = (false, Duration::ZERO);
+            }
+            Err(error) => {
+                tracing::debug!(%error, "everything could not be read; trying again");
+                self.core.lost();
+                self.pause = (self.pause * 2).clamp(PAUSES.0, PAUSES.1);
             }
         }
     }

@@ -7,6 +7,7 @@
 mod faults;
 mod process;
 mod replicas;
+mod reset;
 
 use bytes::Bytes;
 
@@ -56,8 +57,8 @@ fn open(process: &Process, prefix: &str) -> Result<Etcd, Error> {
 fn keys_seen(store: &Etcd, after: Revision) -> Arc<Mutex<Vec<String>>> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&seen);
-    let take = move |events: &[Event]| {
-        sink.lock().unwrap().extend(events.iter().map(|event| event.key.clone()));
+    let take = move |message: crate::Message<'_>| {
+        sink.lock().unwrap().extend(message.changes().iter().map(|event| event.key.clone()));
     };
     store.follow(after, Box::new(take)).unwrap();
     seen
