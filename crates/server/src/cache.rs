@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use tokio::sync::{Notify, watch};
-use windlass_store::Event;
+use windlass_store::{Event, Message, Page, Stored};
 
 use crate::object::Object;
 use crate::registry::kind::Kind;
@@ -148,8 +148,30 @@ impl Caches {
         }
     }
 
+    /// Takes in what the store tells. Called on the commit thread, before anyone is told.
+    pub fn hear(&self, message: Message<'_>) {
+        match message {
+            Message::Changes(events) => self.apply(events),
+            Message::Reset(state) => self.replace(state),
+        }
+    }
+
+    /// Takes in a whole state. What led to it is not known, so watches from before it end.
+    fn replace(&self, state: &Page) {
+        for (prefix, cache) in &self.by_prefix {
+            let from = state.items.partition_point(|(key, _)| key.as_str() < prefix.as_str());
+            let rest = state.items.get(from..).unwrap_or_default();
+            let near = rest.iter().take_while(|(key, _)| key.starts_with(prefix.as_str()));
+            let own = near.filter_map(|(key, stored)| {
+                split(key).filter(|(of, _)| of == prefix).map(|(_, name)| (name, stored))
+            });
+            cache.replace(state.revision, own);
+        }
+        self.advance(state.revision);
+    }
+
     /// Takes in what was committed. Called on the commit thread, before anyone is told.
-    pub fn apply(&self, events: &[Event]) {
+    pub(crate) fn apply(&self, events: &[Event]) {
         let Some(newest) = events.last().map(|e| e.revision) else { return };
         let mut rest = events;
         while let Some(first) = rest.first() {
@@ -164,7 +186,12 @@ impl Caches {
             }
             rest = later;
         }
-        self.applied.store(newest, Ordering::Release);
+        self.applied.fetch_max(newest, Ordering::AcqRel);
+    }
+
+    /// Notes that the feed has told of everything up to `revision`, which may be no change of ours.
+    pub fn advance(&self, revision: u64) {
+        self.applied.fetch_max(revision, Ordering::AcqRel);
     }
 
     fn route<'a>(&self, key: &'a str) -> Option<(&Arc<KindCache>, &'a str)> {
@@ -348,6 +375,27 @@ impl KindCache {
             state.last = event.revision;
         }
         self.last.store(state.last, Ordering::Release);
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    fn replace<'a>(&self, revision: u64, items: impl Iterator<Item = (&'a str, &'a Stored)>) {
+        let mut objects = BTreeMap::new();
+        for (name, stored) in items {
+            let known = self.get(name).filter(|object| object.revision == stored.revision);
+            let object = match known {
+                Some(object) => Ok(object),
+                None => Object::new(self.kind, name, stored.revision, &stored.value).map(Arc::new),
+            };
+            match object {
+                Ok(object) => drop(objects.insert(Box::from(name), object)),
+                Err(error) => tracing::error!(%error, "left out of the cache"),
+            }
+        }
+        let mut state = self.write();
+        state.window.reset(revision);
+        (state.objects, state.last) = (objects, revision);
+        self.last.store(revision, Ordering::Release);
         drop(state);
         self.changed.notify_one();
     }

@@ -4,6 +4,7 @@ use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::body::Body;
+use crate::limits;
 use crate::request::query::Query;
 use crate::respond;
 use crate::server::Server;
@@ -16,6 +17,12 @@ struct Check {
 
 const PING: Check = Check { name: "ping", well: |_| true };
 const STORE: Check = Check { name: "etcd", well: |server| server.store.failure().is_none() };
+/// A server that was cut off may be behind by any number of changes; others may not be. It is not
+/// unwell: to start it again would not help.
+const REACH: Check = Check {
+    name: "etcd-readiness",
+    well: |server| server.store.lost_since().is_none_or(|since| since.elapsed() < limits::CUT_OFF),
+};
 const POLICY: Check = Check {
     name: "poststarthook/rbac/bootstrap-roles",
     well: |server| server.policy.is_in_place(),
@@ -30,7 +37,7 @@ pub fn health(server: &Server, path: &str, query: &Query) -> Option<Response<Bod
     };
     let checks: &[Check] = match root {
         "healthz" | "livez" => &[PING, STORE],
-        "readyz" => &[PING, STORE, POLICY, SHUTDOWN],
+        "readyz" => &[PING, STORE, REACH, POLICY, SHUTDOWN],
         _ => return None,
     };
     if let Some(name) = single {

@@ -37,6 +37,14 @@ pub const REQUEST: Duration = Duration::from_secs(60);
 /// How long a read waits for a resourceVersion that is still to come.
 pub const FUTURE_VERSION: Duration = Duration::from_secs(3);
 
+/// How long a request waits until it is certain that the caches show the newest state: longer than a
+/// cluster of stores takes to find a new leader.
+pub const CATCH_UP: Duration = Duration::from_secs(10);
+
+/// How long a server that is cut off from its store says that it is ready: a new leader is found
+/// within this time, and then nobody should have gone away.
+pub const CUT_OFF: Duration = Duration::from_secs(10);
+
 /// Streams one HTTP/2 connection may have open: client-go opens one per watch, a few hundred for a
 /// large informer set.
 pub const STREAMS: u32 = 1000;

@@ -23,6 +23,7 @@ pub struct Metrics {
     certificates: Histogram,
     lifetimes_requested: Family<SignerLabels, Counter>,
     lifetimes_honored: Family<SignerLabels, Counter>,
+    store_errors: Family<StoreLabels, Counter>,
     sources: Vec<Source>,
 }
 
@@ -44,6 +45,11 @@ pub struct RequestFacts {
     pub subresource: &'static str,
     /// `cluster`, `namespace`, `resource` or empty.
     pub scope: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StoreLabels {
+    reason: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -156,6 +162,12 @@ impl Metrics {
             "Issued certificate signing requests that got the lifetime they asked for, by signer",
             lifetimes_honored.clone(),
         );
+        let store_errors = Family::default();
+        prometheus.register(
+            "windlass_store_errors",
+            "Calls that the store refused or left open, by reason",
+            store_errors.clone(),
+        );
         Metrics {
             prometheus,
             requests,
@@ -165,8 +177,14 @@ impl Metrics {
             certificates,
             lifetimes_requested,
             lifetimes_honored,
+            store_errors,
             sources,
         }
+    }
+
+    /// Counts a call that the store refused or left open.
+    pub fn store_refused(&self, reason: &'static str) {
+        self.store_errors.get_or_create(&StoreLabels { reason }).inc();
     }
 
     /// Counts a finished request.

@@ -20,6 +20,7 @@ use crate::chain::flow::{self, Flow};
 use crate::error::Error;
 use crate::faults::Faults;
 use crate::features::Features;
+use crate::limits;
 use crate::local::Local;
 use crate::metrics::{Metrics, Source, storage_source};
 use crate::openapi::Documents;
@@ -27,6 +28,7 @@ use crate::registry::kind::Kind;
 use crate::registry::{KINDS, Registry};
 use crate::tokens::TokenSigner;
 use crate::user::{MASTERS, User};
+use crate::verbs::update::store_error;
 
 /// Everything a request needs.
 pub struct Server {
@@ -65,6 +67,25 @@ pub struct Server {
 }
 
 impl Server {
+    /// Makes sure that the caches show every write that anyone was acknowledged before the call.
+    pub async fn catch_up(&self) -> Result<(), Error> {
+        // Where nobody else writes, they always do.
+        if !self.store.is_shared() {
+            return Ok(());
+        }
+        match tokio::time::timeout(limits::CATCH_UP, self.store.catch_up()).await {
+            Ok(Ok(revision)) => {
+                self.caches.advance(revision);
+                Ok(())
+            }
+            Ok(Err(error)) => Err(store_error(self, error)),
+            Err(_) => {
+                let text = "the store did not say in time what its newest state is; try again";
+                Err(Error::Unavailable(text.into()))
+            }
+        }
+    }
+
     /// The cache of a core kind that a check looks into. That there is none is a failure of the check, not
     /// the absence of an object.
     pub fn core(&self, plural: &str) -> Result<&Arc<KindCache>, Error> {
@@ -249,5 +270,5 @@ pub async fn attach(
     }
     caches.start();
     let feed = caches.clone();
-    store.follow(revision, Box::new(move |events| feed.apply(events)))
+    store.follow(revision, Box::new(move |message| feed.hear(message)))
 }

@@ -33,14 +33,16 @@ use tokio::sync::oneshot;
 
 use crate::{BoxFuture, Committed, Error, Event, Page, Range, Revision, Sink, Store, Write};
 use checkpoint::Checkpoints;
-use failure::{Fuse, OnPath};
+pub(crate) use failure::Fuse;
+use failure::OnPath;
 pub use offline::{RESTORE_JUMP, Report, backup, check, check_file, restore};
 use reader::Readers;
 use retention::{Retention, Stride};
 use schema::{Access, connect, db_path, wal_path};
 use verify::Contents;
 use watermark::Watermark;
-use writer::{Command, Job, Position, REPLAY, Writer, feed};
+use writer::{Command, Job, Position, REPLAY, Writer};
+pub(crate) use writer::{feed, tell};
 
 /// A clock that only goes forward, for the age of history.
 pub type Clock = Arc<dyn Fn() -> Instant + Send + Sync>;

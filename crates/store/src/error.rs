@@ -69,7 +69,15 @@ pub enum Error {
         /// Why it was refused.
         what: String,
     },
-    /// The operation failed now and may work later.
+    /// The change may have been made or not: its answer was lost. The feed tells.
+    #[error("{}: whether the change was made is not known: {what}", path.display())]
+    Unknown {
+        /// The store.
+        path: PathBuf,
+        /// How the answer was lost.
+        what: String,
+    },
+    /// The operation failed now and may work later; a change was not made.
     #[error("{}: {what}", path.display())]
     Unavailable {
         /// The file it failed on.

@@ -8,24 +8,28 @@
 //! - A commit that was acknowledged survives `kill -9` and power loss on a disk that honours fsync.
 //! - Revisions only grow, and none is used twice, also across restarts.
 //! - The feed ([`Store::follow`]) delivers every change after its start once, in order, or refuses
-//!   with [`Error::Compacted`]; never a silent gap.
+//!   with [`Error::Compacted`], or begins anew with [`Message::Reset`]; never a silent gap.
 //! - A commit is acknowledged after the feed's sinks have seen it, so who reads what a sink keeps
 //!   reads their own writes.
-//! - A write that ends in [`Error::Conflict`] changed nothing. Any other error leaves it open
-//!   whether the change took effect; the feed tells.
+//! - A write that ends in [`Error::Conflict`], [`Error::Full`] or [`Error::Unavailable`] changed nothing.
+//!   Any other error leaves it open whether the change took effect; the feed tells.
 //!
 //! Start reading at [`Store`], then [`Embedded`], the engine on SQLite: in `embedded/`, `writer` is the
 //! commit thread and the feed, `reader` answers ranges and history, `schema`, `record` and `verify` are
 //! what is on disk, `retention` forgets history, `offline` is [`check`], [`backup`] and [`restore`].
+//! [`Etcd`] is the engine on an etcd cluster: in `etcd/`, `client` makes the calls, `txn` and `reader` say
+//! what they mean, `feed` owns the sinks and one `watcher`, `core` is what these share.
 //! `suite` is the list of promises as tests, which every engine has to pass.
 
 mod embedded;
 mod error;
+mod etcd;
 #[cfg(test)]
 mod suite;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -33,6 +37,7 @@ pub use embedded::{
     Clock, Embedded, Options, RESTORE_JUMP, Report, backup, check, check_file, restore,
 };
 pub use error::Error;
+pub use etcd::{Etcd, EtcdOptions, Tls};
 
 /// A point in the store's history: the number of the change that made it, from 1 up.
 ///
@@ -135,12 +140,32 @@ pub struct Page {
     pub more: bool,
 }
 
-/// Receives the feed: each call has one or more events, in revision order, without gaps.
+/// What a sink is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// One or more changes, in revision order, without gaps.
+    Changes(&'a [Event]),
+    /// The whole state at a revision. The changes that led to it are lost: history was compacted
+    /// before this process had heard of it. What follows goes on from there.
+    Reset(&'a Page),
+}
+
+impl<'a> Message<'a> {
+    /// The changes, if it is some.
+    pub fn changes(self) -> &'a [Event] {
+        match self {
+            Self::Changes(events) => events,
+            Self::Reset(_) => &[],
+        }
+    }
+}
+
+/// Receives the feed.
 ///
 /// It runs on the commit thread and every commit waits for it, so it must be quick, must not block
 /// and must not call back into the store. One that panics is dropped and fails the store: what it
 /// feeds would be stale from there on.
-pub type Sink = Box<dyn FnMut(&[Event]) + Send>;
+pub type Sink = Box<dyn FnMut(Message<'_>) + Send>;
 
 /// The durable store behind a server.
 pub trait Store: Send + Sync + 'static {
@@ -176,6 +201,24 @@ pub trait Store: Send + Sync + 'static {
 
     /// Finishes the commits that wait, drops the sinks and releases the data.
     fn close(&self) -> BoxFuture<'_, Result<(), Error>>;
+
+    /// Waits until all sinks have seen every commit that anyone was acknowledged before the call;
+    /// returns the revision they have come to.
+    ///
+    /// An engine that only one process writes to has nothing to wait for.
+    fn catch_up(&self) -> BoxFuture<'_, Result<Revision, Error>> {
+        Box::pin(std::future::ready(Ok(self.revision())))
+    }
+
+    /// Whether other processes may write too, so that there can be something to catch up with.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// Since when the store has heard nothing of others' changes, if it is cut off.
+    fn lost_since(&self) -> Option<Instant> {
+        None
+    }
 
     /// Reads one key, with the same promise as [`Store::range`].
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Stored>, Error>> {

@@ -25,7 +25,9 @@ pub(crate) use lifecycle::*;
 pub(crate) use model::*;
 pub(crate) use reads::*;
 
-use crate::{Change, Committed, Error, Event, Expect, Range, Revision, Store, Stored, Write};
+use crate::{
+    Change, Committed, Error, Event, Expect, Message, Range, Revision, Store, Stored, Write,
+};
 
 /// Declares a test for everything a store must do, on stores of one engine.
 macro_rules! conformance {
@@ -109,7 +111,10 @@ impl Seen {
         let sink = seen.clone();
         store.follow(
             after,
-            Box::new(move |events| sink.0.lock().unwrap().extend_from_slice(events)),
+            Box::new(move |message| match message {
+                Message::Changes(events) => sink.0.lock().unwrap().extend_from_slice(events),
+                Message::Reset(_) => panic!("nobody has compacted what was not told"),
+            }),
         )?;
         Ok(seen)
     }

@@ -6,6 +6,7 @@
 mod access;
 mod bundles;
 mod controllers;
+mod etcd;
 mod node;
 mod requests;
 mod signers;
@@ -22,6 +23,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 pub use access::{AccessArgs, AuditArgs, InflightArgs};
 pub use bundles::{BundleCommand, BundleStatusArgs, BundleSyncArgs};
 pub use controllers::{ControllersArgs, ElectionArgs, IssuingArgs};
+pub use etcd::EtcdArgs;
 pub use node::{NodeArgs, NodeCommand, NodeRunArgs, NodeStatusArgs};
 pub use requests::{
     CsrCommand, CsrDecideArgs, CsrListArgs, CsrShowArgs, Format, IssueArgs, KeyType, NameArgs,
@@ -242,6 +244,8 @@ pub struct ServerArgs {
     /// Private key to sign service-account tokens with (PEM).
     #[arg(long, value_name = "FILE")]
     pub service_account_signing_key_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub etcd: EtcdArgs,
 }
 
 /// What can be done with users.

@@ -24,7 +24,7 @@ use windlass_server::local::Local;
 use windlass_server::server::{Server, Setup, start, system_clock};
 use windlass_server::tokens::TokenSigner;
 use windlass_server::user::{MASTERS, User};
-use windlass_store::{Embedded, Options, Store};
+use windlass_store::{Embedded, Etcd, EtcdOptions, Options, Store};
 
 use crate::cli::{
     AccessArgs, AuditArgs, BundleSyncArgs, FeatureGate, InflightArgs, IssuingArgs, Plugin,
@@ -37,8 +37,8 @@ use crate::shell;
 pub struct Settings {
     /// Bound already, so that the port is known.
     pub listener: TcpListener,
-    /// The database's directory.
-    pub store: PathBuf,
+    /// Where objects are kept.
+    pub store: StorePlace,
     /// What to serve with.
     pub tls: TlsFiles,
     /// What to verify client certificates with.
@@ -64,6 +64,15 @@ pub struct Settings {
     pub node: Option<(String, Option<PathBuf>)>,
     /// The data directory; holding it keeps others out of it.
     pub data: DataDir,
+}
+
+/// Where objects are kept.
+#[derive(Debug)]
+pub enum StorePlace {
+    /// In a database in this directory.
+    Directory(PathBuf),
+    /// In an etcd cluster.
+    Etcd(EtcdOptions),
 }
 
 /// A certificate chain and its key, in files that are read again when they change.
@@ -106,7 +115,7 @@ async fn run(settings: Settings) -> Result<()> {
         node::Node::new(name, projections.as_deref(), features(&settings.feature_gates)?)
     });
     let node = node.transpose()?;
-    let store: Arc<dyn Store> = Arc::new(Embedded::open(Options::new(&settings.store))?);
+    let store = open(&settings.store)?;
     let more = node.as_ref().map(node::Node::metrics);
     let (server, tls) = assemble(&settings, &store, more, shutdown.clone()).await?;
     settings.listener.set_nonblocking(true)?;
@@ -149,6 +158,15 @@ async fn run(settings: Settings) -> Result<()> {
     let closed = store.close().await;
     ended?;
     Ok(closed?)
+}
+
+fn open(place: &StorePlace) -> Result<Arc<dyn Store>> {
+    Ok(match place {
+        StorePlace::Directory(directory) => Arc::new(Embedded::open(Options::new(directory))?),
+        StorePlace::Etcd(options) => {
+            Arc::new(Etcd::open(options.clone()).context("--etcd-servers")?)
+        }
+    })
 }
 
 async fn assemble(

@@ -100,6 +100,10 @@ async fn verb(
     if !call.path.subresource.is_empty() {
         return subresource(call, output, method, body).await;
     }
+    // What is written depends on what is there, also if it came through another server.
+    if !matches!(verb, "get" | "list" | "watch") {
+        call.server.catch_up().await?;
+    }
     match verb {
         "get" => {
             let found = get::get(call).await?;
@@ -163,6 +167,9 @@ async fn subresource(
     body: Incoming,
 ) -> Result<Response<Body>, Error> {
     let found = call.kind.subresource(&call.path.subresource).ok_or(Error::NoSuchResource)?;
+    if *method != Method::GET {
+        call.server.catch_up().await?;
+    }
     match (&found.action, method) {
         (Action::View { .. }, &Method::GET) => {
             let object = get::get(call).await?;

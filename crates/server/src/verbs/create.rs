@@ -233,7 +233,7 @@ async fn insert(call: &Call<'_>, value: &Value, dry_run: bool) -> Result<Arc<Obj
     match call.server.store.commit(write).await {
         Ok(done) => committed(call, &key, done.revision, &stored),
         Err(windlass_store::Error::Conflict { .. }) => Err(exists()),
-        Err(other) => Err(store_error(other)),
+        Err(other) => Err(store_error(call.server, other)),
     }
 }
 

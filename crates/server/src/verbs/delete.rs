@@ -209,6 +209,6 @@ pub async fn remove(
     match call.server.store.commit(write).await {
         Ok(done) => Ok(Arc::new(old.deleted_at(done.revision))),
         Err(windlass_store::Error::Conflict { .. }) => Err(modified(call)),
-        Err(other) => Err(store_error(other)),
+        Err(other) => Err(store_error(call.server, other)),
     }
 }

@@ -10,11 +10,10 @@ use crate::request::options::parse_version;
 
 /// The object the path names, no older than `resourceVersion` asks.
 pub async fn get(call: &Call<'_>) -> Result<Arc<Object>, Error> {
-    if let Some(text) = call.query.first("resourceVersion")
-        && !text.is_empty()
-        && text != "0"
-    {
-        wait_for(call, parse_version(text)?).await?;
+    match call.query.first("resourceVersion") {
+        None | Some("") => call.server.catch_up().await?,
+        Some("0") => {}
+        Some(text) => wait_for(call, parse_version(text)?).await?,
     }
     find(call)
 }
@@ -29,6 +28,11 @@ pub fn find(call: &Call<'_>) -> Result<Arc<Object>, Error> {
 pub async fn wait_for(call: &Call<'_>, version: u64) -> Result<(), Error> {
     let cache = call.cache()?;
     if cache.revision() >= version {
+        return Ok(());
+    }
+    // What another process has shown to a client has happened, and only has to be heard of. If it
+    // cannot be asked for, it may still come.
+    if call.server.catch_up().await.is_ok() && cache.revision() >= version {
         return Ok(());
     }
     let deadline = tokio::time::Instant::now() + limits::FUTURE_VERSION;

@@ -46,7 +46,11 @@ pub async fn list(call: &Call<'_>, options: &ListOptions) -> Result<List, Error>
         let at = (token.rv > 0).then_some(token.rv as u64);
         // A state still to come was not shown by this server: to go on from it would be to make
         // one up.
-        if at.is_some_and(|at| call.cache().is_ok_and(|cache| cache.revision() < at)) {
+        let unseen = || at.is_some_and(|at| call.cache().is_ok_and(|cache| cache.revision() < at));
+        if at.is_none() || unseen() {
+            call.server.catch_up().await?;
+        }
+        if unseen() {
             return Err(expired_token(&token.start));
         }
         (at, Some(token.start))
@@ -64,7 +68,11 @@ pub async fn list(call: &Call<'_>, options: &ListOptions) -> Result<List, Error>
 /// The exact revision to list at; `None` for the current one.
 async fn start_version(call: &Call<'_>, version: Version) -> Result<Option<u64>, Error> {
     match version {
-        Version::Latest | Version::Any => Ok(None),
+        Version::Latest => {
+            call.server.catch_up().await?;
+            Ok(None)
+        }
+        Version::Any => Ok(None),
         Version::NotOlderThan(asked) => {
             wait_for(call, asked).await?;
             Ok(None)
@@ -152,7 +160,7 @@ async fn past(
             limit: Some(1_000),
             at: Some(revision),
         };
-        let page = call.server.store.range(range).await.map_err(|e| stale(e, options))?;
+        let page = call.server.store.range(range).await.map_err(|e| stale(call, e, options))?;
         for (key, stored) in &page.items {
             let name = key.strip_prefix(&base).unwrap_or(key);
             let object = Object::new(call.kind, name, stored.revision, &stored.value)
@@ -185,7 +193,7 @@ async fn past(
     }
 }
 
-fn stale(error: windlass_store::Error, options: &ListOptions) -> Error {
+fn stale(call: &Call<'_>, error: windlass_store::Error, options: &ListOptions) -> Error {
     match error {
         windlass_store::Error::Compacted { .. } if options.continue_.is_empty() => Error::Expired(
             "The resourceVersion for the provided list is too old.".into(),
@@ -194,7 +202,7 @@ fn stale(error: windlass_store::Error, options: &ListOptions) -> Error {
         windlass_store::Error::Compacted { .. } => {
             expired_token(&read_token(options).map(|t| t.start).unwrap_or_default())
         }
-        other => super::update::store_error(other),
+        other => super::update::store_error(call.server, other),
     }
 }
 

@@ -22,6 +22,7 @@ use crate::object::{Object, encode};
 use crate::registry::kind::{Action, Scope, Subresource};
 use crate::registry::namespaces;
 use crate::request::options::WriteOptions;
+use crate::server::Server;
 
 /// Replaces the object the path names, or through a subresource a part of it.
 pub async fn update(call: &Call<'_>, body: &Bytes) -> Result<Written, Error> {
@@ -242,7 +243,7 @@ pub async fn store(
     match call.server.store.commit(write).await {
         Ok(done) => committed(call, &old.key, done.revision, &stored),
         Err(windlass_store::Error::Conflict { .. }) => Err(modified(call)),
-        Err(other) => Err(store_error(other)),
+        Err(other) => Err(store_error(call.server, other)),
     }
 }
 
@@ -321,16 +322,37 @@ fn action(call: &Call<'_>) -> Result<Option<&'static Action>, Error> {
 }
 
 /// What a client is told when the store could not do its part.
-pub fn store_error(error: windlass_store::Error) -> Error {
+pub fn store_error(server: &Server, error: windlass_store::Error) -> Error {
+    use windlass_store::Error as Store;
     tracing::error!(%error, "the store refused");
-    match error {
-        windlass_store::Error::Future { .. } => {
-            Error::Unavailable("the store is behind; try again".into())
+    let (reason, told) = match error {
+        Store::Future { .. } => {
+            ("behind", Error::Unavailable("the store is behind; try again".into()))
         }
         // The change may be on disk all the same, and be there after a restart.
-        windlass_store::Error::Failed { .. } => Error::Internal("the store failed".into()),
-        _ => Error::Unavailable("the store is not available; nothing was changed".into()),
-    }
+        Store::Failed { .. } => ("failed", Error::Internal("the store failed".into())),
+        Store::Full { .. } => {
+            ("full", Error::Unavailable("the store is full; nothing was changed".into()))
+        }
+        Store::Unknown { .. } => {
+            let text =
+                "the store did not answer in time; whether anything was changed is not known";
+            ("unknown", Error::Unavailable(text.into()))
+        }
+        Store::Conflict { .. }
+        | Store::Compacted { .. }
+        | Store::Corrupt { .. }
+        | Store::Format { .. }
+        | Store::Locked { .. }
+        | Store::Refused { .. }
+        | Store::Unavailable { .. }
+        | Store::Closed => {
+            let text = "the store is not available; nothing was changed";
+            ("unavailable", Error::Unavailable(text.into()))
+        }
+    };
+    server.metrics.store_refused(reason);
+    told
 }
 
 /// The subject of errors that name the kind instead of the resource.

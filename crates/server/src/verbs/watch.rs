@@ -38,6 +38,9 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions, shape: Shape) -> Resu
     {
         return Ok(Body::from(crate::watch::error_line(&error)));
     }
+    if options.version == Version::Latest {
+        call.server.catch_up().await?;
+    }
     let open = call.server.flow.watch(call.user)?;
     let (initial, after) = match start {
         Some(asked) if !wants_state => match cache.changes(asked, 1) {

@@ -19,16 +19,20 @@ const EXCEPTIONS: &[(&str, usize, &str)] = &[];
 
 #[tokio::test]
 async fn recorded_answers_are_given_again() {
+    compare_all(&TestServer::start().await).await;
+}
+
+/// Replays all scenarios on a server that is new.
+pub async fn compare_all(server: &TestServer) {
     let mut names: Vec<String> = std::fs::read_dir(folder().join("scenarios"))
         .unwrap()
         .map(|file| file.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
         .collect();
     names.sort();
-    let server = TestServer::start().await;
     let mut differences = Vec::new();
     let mut compared = 0;
     for name in &names {
-        compared += replay(&server, name, &mut differences).await;
+        compared += replay(server, name, &mut differences).await;
     }
     assert!(differences.is_empty(), "{}", differences.join("\n"));
     assert!(compared >= 340, "only {compared} steps were compared");

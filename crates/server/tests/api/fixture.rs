@@ -73,8 +73,21 @@ impl TestServer {
         TestServer::on(dir, change).await
     }
 
+    /// A server on a store of any engine.
+    pub async fn on_store(store: Arc<dyn Store>) -> TestServer {
+        TestServer::on_both(store, tempfile::tempdir().unwrap(), |_| {}).await
+    }
+
     async fn on(dir: tempfile::TempDir, change: impl FnOnce(&mut Setup)) -> TestServer {
-        let store: Arc<dyn Store> = Arc::new(Embedded::open(Options::new(dir.path())).unwrap());
+        let store = Arc::new(Embedded::open(Options::new(dir.path())).unwrap());
+        TestServer::on_both(store, dir, change).await
+    }
+
+    async fn on_both(
+        store: Arc<dyn Store>,
+        dir: tempfile::TempDir,
+        change: impl FnOnce(&mut Setup),
+    ) -> TestServer {
         let (down, shutdown) = watch::channel(false);
         let tokens = TokenFile::parse(include_str!("tokens.csv")).unwrap();
         let key = windlass_pki::PrivateKey::generate().unwrap();

@@ -89,18 +89,18 @@ impl<T> OnPath<T> for std::io::Result<T> {
 
 /// The first fatal failure of a store, shared by its threads.
 #[derive(Debug, Clone)]
-pub(super) struct Fuse {
+pub(crate) struct Fuse {
     cause: watch::Sender<Option<Error>>,
     db: PathBuf,
 }
 
 impl Fuse {
-    pub(super) fn new(db: PathBuf) -> Self {
+    pub(crate) fn new(db: PathBuf) -> Self {
         Self { cause: watch::Sender::new(None), db }
     }
 
     /// Stops the store for good, if it has not stopped already.
-    pub(super) fn blow(&self, error: &Error) {
+    pub(crate) fn blow(&self, error: &Error) {
         self.cause.send_if_modified(|cause| {
             if cause.is_some() {
                 return false;
@@ -112,18 +112,18 @@ impl Fuse {
     }
 
     /// Stops the store if this error is of the kind that does not pass.
-    pub(super) fn blow_if_fatal(&self, error: &Error) {
+    pub(crate) fn blow_if_fatal(&self, error: &Error) {
         if matches!(error, Error::Failed { .. }) {
             self.blow(error);
         }
     }
 
-    pub(super) fn blown(&self) -> Option<Error> {
+    pub(crate) fn blown(&self) -> Option<Error> {
         self.cause.borrow().clone()
     }
 
     /// Waits for the failure; never resolves if the store ends without one.
-    pub(super) fn wait(&self) -> impl Future<Output = Error> + Send + 'static {
+    pub(crate) fn wait(&self) -> impl Future<Output = Error> + Send + 'static {
         let mut cause = self.cause.subscribe();
         async move {
             let found = cause.wait_for(Option::is_some).await.map(|found| (*found).clone());

@@ -21,7 +21,7 @@ use super::reader;
 use super::record::{Record, to_sql};
 use super::retention::{Retention, Stride, raise_floor};
 use super::watermark::Watermark;
-use crate::{Change, Committed, Error, Event, Expect, Revision, Sink, Write};
+use crate::{Change, Committed, Error, Event, Expect, Message, Revision, Sink, Write};
 
 /// The most writes in one transaction, which bounds how long the first of them waits.
 const BATCH_WRITES: usize = 256;
@@ -392,9 +392,14 @@ fn event_size(event: &Event) -> u64 {
     (event.key.len() + event.value.as_ref().map_or(0, |value| value.len())) as u64
 }
 
+/// Gives changes to a sink.
+pub(crate) fn feed(sink: &mut Sink, events: &[Event]) -> Result<(), Error> {
+    tell(sink, Message::Changes(events))
+}
+
 /// Calls a sink; one that panics is an error.
-pub(super) fn feed(sink: &mut Sink, events: &[Event]) -> Result<(), Error> {
-    catch_unwind(AssertUnwindSafe(|| sink(events))).map_err(|panic| {
+pub(crate) fn tell(sink: &mut Sink, message: Message<'_>) -> Result<(), Error> {
+    catch_unwind(AssertUnwindSafe(|| sink(message))).map_err(|panic| {
         let text = panic
             .downcast_ref::<&str>()
             .map(|text| (*text).to_owned())

@@ -148,8 +148,9 @@ pub(crate) async fn a_sink_that_panics_fails_the_store(fixture: fn() -> Fixture)
     let store = fixture.open();
     let start = store.revision();
     let healthy = Seen::follow(&*store, start).unwrap();
-    let fragile =
-        |events: &[Event]| assert!(events.iter().all(|e| e.key != "bad"), "cannot take it");
+    let fragile = |message: Message<'_>| {
+        assert!(message.changes().iter().all(|e| e.key != "bad"), "cannot take it")
+    };
     store.follow(start, Box::new(fragile)).unwrap();
     must(&*store, put("good", "1")).await;
     assert_eq!(store.failure(), None);

@@ -63,8 +63,8 @@ pub(crate) async fn a_closed_store_says_so(fixture: fn() -> Fixture) {
     store
         .follow(
             start,
-            Box::new(move |events| {
-                events.iter().for_each(|_| sink.send(()).unwrap_or_default());
+            Box::new(move |message| {
+                message.changes().iter().for_each(|_| sink.send(()).unwrap_or_default());
             }),
         )
         .unwrap();

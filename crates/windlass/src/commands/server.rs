@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::data_dir;
 use crate::cli::ServerArgs;
-use crate::serve::{self, ServiceAccountKeys, Settings, TlsFiles};
+use crate::serve::{self, ServiceAccountKeys, Settings, StorePlace, TlsFiles};
 
 /// Serves until told to stop.
 pub fn run(arguments: ServerArgs) -> Result<()> {
@@ -28,9 +28,13 @@ pub fn run(arguments: ServerArgs) -> Result<()> {
             verifying: vec![layout.pki("sa.pub")],
         },
     };
+    let store = match arguments.etcd.options() {
+        Some(options) => StorePlace::Etcd(options),
+        None => StorePlace::Directory(layout.store()),
+    };
     serve::serve(Settings {
         listener,
-        store: layout.store(),
+        store,
         tls,
         client_ca: arguments.client_ca_file.unwrap_or_else(|| layout.pki("client-ca.crt")),
         token_auth_file: arguments.serve.token_auth_file,

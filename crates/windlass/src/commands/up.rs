@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::data_dir;
 use crate::cli::UpArgs;
-use crate::serve::{self, ServiceAccountKeys, Settings, TlsFiles};
+use crate::serve::{self, ServiceAccountKeys, Settings, StorePlace, TlsFiles};
 
 /// Serves until told to stop.
 pub fn run(arguments: UpArgs) -> Result<()> {
@@ -12,7 +12,7 @@ pub fn run(arguments: UpArgs) -> Result<()> {
     let layout = &data.layout;
     serve::serve(Settings {
         listener,
-        store: layout.store(),
+        store: StorePlace::Directory(layout.store()),
         tls: TlsFiles { certificate: layout.pki("server.crt"), key: layout.pki("server.key") },
         client_ca: layout.pki("client-ca.crt"),
         token_auth_file: arguments.serve.token_auth_file,

@@ -62,7 +62,9 @@ async fn a_full_disk_passes() {
     }
     let store = Embedded::open(options.clone()).unwrap();
     let (told, feed) = std::sync::mpsc::channel();
-    let sink = move |events: &[Event]| events.iter().for_each(|e| told.send(e.revision).unwrap());
+    let sink = move |message: crate::Message<'_>| {
+        message.changes().iter().for_each(|e| told.send(e.revision).unwrap())
+    };
     store.follow(store.revision(), Box::new(sink)).unwrap();
 
     let mut expected = fill(&store).await;

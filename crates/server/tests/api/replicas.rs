@@ -1,0 +1,126 @@
+//! Several servers on one etcd, and an etcd that fails.
+
+use std::time::{Duration, Instant};
+
+use http::Method;
+use serde_json::json;
+use windlass_store::{Message, Range};
+
+use super::conformance;
+use super::etcd::Etcd;
+use super::fixture::{MAPS, TestServer, config_map, names, version};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recorded_answers_are_given_again_on_etcd() {
+    let etcd = Etcd::start();
+    conformance::compare_all(&TestServer::on_store(etcd.open()).await).await;
+}
+
+/// Whatever one server has acknowledged, another knows at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_may_move_between_servers() {
+    let etcd = Etcd::start();
+    let a = TestServer::on_store(etcd.open()).await;
+    let b = TestServer::on_store(etcd.open()).await;
+    let mut resumed = None;
+    for n in 0..20 {
+        let name = format!("m{n}");
+        let path = format!("{MAPS}/{name}");
+        let made = a.post(MAPS, &config_map(&name)).await.expect(201);
+        assert_eq!(b.get(&path).await.expect(200), made);
+        let listed = b.get(MAPS).await.expect(200);
+        assert!(names(&listed).contains(&name.as_str()));
+        // What one server has shown, the other can go on from.
+        let at = version(&listed).max(version(&made));
+        a.get(&format!("{MAPS}?resourceVersion={at}")).await.expect(200);
+        a.get(&format!("{MAPS}?resourceVersion={at}&resourceVersionMatch=Exact&limit=1"))
+            .await
+            .expect(200);
+        resumed.get_or_insert(at);
+        let mut changed = made;
+        changed["data"] = json!({"k": "w"});
+        let changed = b.put(&path, &changed).await.expect(200);
+        assert_eq!(a.get(&path).await.expect(200), changed);
+        a.delete(&path).await.expect(200);
+        assert_eq!(b.get(&path).await.status, 404);
+    }
+    let from = resumed.unwrap();
+    let query = format!("{MAPS}?watch=1&resourceVersion={from}&allowWatchBookmarks=true");
+    let (mut here, mut there) = (a.watch(&query).await, b.watch(&query).await);
+    for _ in 0..3 * 20 - 1 {
+        let event = here.next().await;
+        assert_eq!(there.next().await, event);
+    }
+}
+
+/// The feed begins anew: reads show the new state, and watches say that they have missed something.
+#[tokio::test]
+async fn watches_end_when_the_feed_begins_anew() {
+    let server = TestServer::start().await;
+    for name in ["goes", "stays"] {
+        server.post(MAPS, &config_map(name)).await.expect(201);
+    }
+    let list = server.get(MAPS).await.expect(200);
+    let from = version(&list);
+    let mut all = server.watch(&format!("{MAPS}?watch=1&resourceVersion={from}")).await;
+    let one = "fieldSelector=metadata.name%3Dstays";
+    let mut single = server.watch(&format!("{MAPS}?watch=1&resourceVersion={from}&{one}")).await;
+    assert!(all.is_quiet() && single.is_quiet());
+    let mut page = server.store.range(Range::default()).await.unwrap();
+    page.items.retain(|(key, _)| !key.ends_with("/goes"));
+    page.revision += 10;
+    server.server.caches.hear(Message::Reset(&page));
+    for watch in [&mut all, &mut single] {
+        let event = watch.next().await;
+        assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));
+        assert_eq!(watch.try_next().await, None);
+    }
+    let anew = server.get(MAPS).await.expect(200);
+    let mut left = names(&list);
+    left.retain(|name| *name != "goes");
+    assert_eq!(names(&anew), left);
+    assert_eq!(version(&anew), page.revision);
+    let late = server.watch(&format!("{MAPS}?watch=1&resourceVersion={from}")).await.rest().await;
+    assert_eq!(late[0]["object"]["code"], 410);
+    let at = version(&anew);
+    let mut next = server.watch(&format!("{MAPS}?watch=1&resourceVersion={at}")).await;
+    assert!(next.is_quiet());
+}
+
+/// What needs etcd is refused while it is away; what the cache may answer, it answers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_its_etcd_says_so() {
+    let mut etcd = Etcd::start();
+    let server = TestServer::on_store(etcd.open()).await;
+    server.post(MAPS, &config_map("a")).await.expect(201);
+    assert_eq!(server.get("/readyz").await.status, 200);
+    etcd.kill();
+    for (method, path, body) in [
+        (Method::POST, MAPS.to_owned(), config_map("b")),
+        (Method::GET, MAPS.to_owned(), json!(null)),
+        (Method::GET, format!("{MAPS}/a"), json!(null)),
+    ] {
+        let answer = server.ask(method, &path).json(&body).send().await;
+        answer.fails(503, "ServiceUnavailable");
+        assert_eq!(answer.headers["retry-after"], "1");
+    }
+    server.get(&format!("{MAPS}?resourceVersion=0")).await.expect(200);
+    server.get(&format!("{MAPS}/a?resourceVersion=0")).await.expect(200);
+    until(&server, "/readyz", 500).await;
+    assert_eq!(server.get("/livez").await.status, 200, "to start it again would not help");
+    let metrics = server.get("/metrics").await;
+    let text = String::from_utf8_lossy(&metrics.body).into_owned();
+    assert!(text.contains("windlass_store_errors_total{reason=\"unavailable\"}"), "{text}");
+    etcd.restart();
+    until(&server, "/readyz", 200).await;
+    server.post(MAPS, &config_map("c")).await.expect(201);
+    assert!(!names(&server.get(MAPS).await.expect(200)).contains(&"b"));
+}
+
+async fn until(server: &TestServer, path: &str, code: u16) {
+    let begun = Instant::now();
+    while server.get(path).await.status != code {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{path} is not {code}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

@@ -1,0 +1,245 @@
+//! The distributed engine: any number of processes on one etcd cluster.
+//!
+//! The store's revision is the cluster's, and counts the changes of others too. [`client`] makes
+//! the calls, [`txn`] and [`reader`] say what they mean; [`feed`] is the task that owns the sinks
+//! and one [`watcher`]; [`core`] is what they share.
+
+mod client;
+mod core;
+mod feed;
+mod keys;
+mod reader;
+#[cfg(test)]
+mod tests;
+mod txn;
+mod watcher;
+mod wire;
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Handle, Runtime};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use crate::embedded::Fuse;
+use crate::{BoxFuture, Committed, Error, Event, Page, Range, Revision, Sink, Store, Write};
+use client::Client;
+use core::{Core, Go};
+use feed::{Command, Feed, give};
+use keys::Keys;
+
+/// How to reach an [`Etcd`] store.
+#[derive(Debug, Clone)]
+pub struct EtcdOptions {
+    /// The members' client addresses, as `http://` or `https://` URLs.
+    pub endpoints: Vec<String>,
+    /// What secures the connections to `https://` endpoints.
+    pub tls: Option<Tls>,
+    /// The store's keys are those below this one.
+    pub prefix: String,
+    /// How long one member may take to answer before another is asked.
+    pub attempt: Duration,
+    /// How long a call may take before it fails.
+    pub patience: Duration,
+}
+
+use EtcdOptions as Options;
+
+/// The files that secure the connections to etcd, all in PEM.
+#[derive(Debug, Clone, Default)]
+pub struct Tls {
+    /// The certificates that may have signed those of the members.
+    pub ca: Option<PathBuf>,
+    /// This client's certificate and its key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+impl EtcdOptions {
+    /// The defaults for a cluster.
+    pub fn new(endpoints: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self {
+            endpoints: endpoints.into_iter().map(Into::into).collect(),
+            tls: None,
+            prefix: "/windlass".to_owned(),
+            attempt: Duration::from_secs(2),
+            patience: Duration::from_secs(5),
+        }
+    }
+}
+
+/// The store on an etcd cluster. Dropping it closes it.
+pub struct Etcd {
+    core: Arc<Core>,
+    inbox: UnboundedSender<Command>,
+    handle: Handle,
+    runtime: Mutex<Option<Runtime>>,
+}
+
+impl Etcd {
+    /// Connects to the cluster; blocks until it has answered or is out of patience.
+    pub fn open(options: Options) -> Result<Self, Error> {
+        let name = PathBuf::from(format!("etcd at {}", options.endpoints.join(",")));
+        let fuse = Fuse::new(name.clone());
+        // A runtime of its own, so that sinks and watches go on while callers block theirs.
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("store-etcd")
+            .enable_all()
+            .build()
+            .map_err(|error| Error::Unavailable { path: name.clone(), what: error.to_string() })?;
+        let opening = async move {
+            let client = Client::new(&options, name, fuse.clone())?;
+            Core::open(client, Keys::below(&options.prefix), fuse).await.map(Arc::new)
+        };
+        let core = match wait(runtime.handle(), opening) {
+            Ok(core) => core,
+            Err(error) => {
+                runtime.shutdown_background();
+                return Err(error);
+            }
+        };
+        let (inbox, commands) = unbounded_channel();
+        runtime.spawn(Feed::new(Arc::clone(&core), commands).run());
+        tracing::debug!(etcd = %core.client.name.display(), revision = core.position(), "store is open");
+        let handle = runtime.handle().clone();
+        Ok(Self { core, inbox, handle, runtime: Mutex::new(Some(runtime)) })
+    }
+
+    /// Runs a call on the store's runtime, where it ends even if the caller goes away.
+    fn call<T, F>(&self, call: impl FnOnce(Arc<Core>) -> F) -> BoxFuture<'_, Result<T, Error>>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        if self.core.closed.load(Ordering::Acquire) {
+            return Box::pin(std::future::ready(Err(Error::Closed)));
+        }
+        let task = self.handle.spawn(call(Arc::clone(&self.core)));
+        Box::pin(async move { task.await.unwrap_or(Err(Error::Closed)) })
+    }
+
+    fn shut(&self) {
+        self.core.closed.store(true, Ordering::Release);
+        let _ = self.inbox.send(Command::Close);
+    }
+}
+
+/// Blocks until a task has ended, from any thread.
+fn wait<T: Send + 'static>(
+    handle: &Handle,
+    task: impl Future<Output = Result<T, Error>> + Send + 'static,
+) -> Result<T, Error> {
+    let (done, answer) = sync_channel(1);
+    handle.spawn(async move {
+        let _ = done.send(task.await);
+    });
+    answer.recv().unwrap_or(Err(Error::Closed))
+}
+
+impl Store for Etcd {
+    fn commit(&self, write: Write) -> BoxFuture<'_, Result<Committed, Error>> {
+        self.call(|core| async move {
+            let _open = core.gate.read().await;
+            if core.closed.load(Ordering::Acquire) {
+                return Err(Error::Closed);
+            }
+            txn::commit(&core, write).await
+        })
+    }
+
+    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page, Error>> {
+        self.call(|core| async move { reader::range(&core, &range).await })
+    }
+
+    fn history(&self, after: Revision, limit: usize) -> BoxFuture<'_, Result<Vec<Event>, Error>> {
+        self.call(move |core| async move {
+            let upto = core.within(after).await?;
+            core.prepare(after, upto).await?;
+            let mut found = Vec::new();
+            let mut tell = |events: &[Event]| {
+                let room = limit - found.len();
+                found.extend(events.iter().take(room).cloned());
+                Ok(if found.len() < limit { Go::On } else { Go::Enough })
+            };
+            core.replay(after, upto, &mut tell).await?;
+            Ok(found)
+        })
+    }
+
+    fn follow(&self, after: Revision, mut sink: Sink) -> Result<(), Error> {
+        if self.core.closed.load(Ordering::Acquire) {
+            return Err(Error::Closed);
+        }
+        // Most of the replay happens here, so that the feed waits only for the rest of it.
+        let core = Arc::clone(&self.core);
+        let (after, sink) = wait(&self.handle, async move {
+            let upto = core.within(after).await?;
+            core.prepare(after, upto).await?;
+            let mut seen = after;
+            let mut tell = |events: &[Event]| give(&mut sink, &mut seen, events).map(|()| Go::On);
+            core.replay(after, upto, &mut tell).await?;
+            Ok((upto.max(seen), sink))
+        })?;
+        let (done, answer) = sync_channel(1);
+        let command = Command::Follow { after, sink, done };
+        self.inbox.send(command).map_err(|_| Error::Closed)?;
+        answer.recv().unwrap_or(Err(Error::Closed))
+    }
+
+    fn compact(&self, upto: Revision) -> BoxFuture<'_, Result<(), Error>> {
+        self.call(move |core| async move { reader::compact(&core, upto).await })
+    }
+
+    fn revision(&self) -> Revision {
+        self.core.position()
+    }
+
+    fn floor(&self) -> Revision {
+        self.core.floor()
+    }
+
+    fn failure(&self) -> Option<Error> {
+        self.core.fuse.blown()
+    }
+
+    fn failed(&self) -> BoxFuture<'static, Error> {
+        Box::pin(self.core.fuse.wait())
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            self.core.closed.store(true, Ordering::Release);
+            let _commits_are_done = self.core.gate.write().await;
+            self.shut();
+            self.inbox.closed().await;
+            self.core.fuse.blown().map_or(Ok(()), Err)
+        })
+    }
+
+    fn catch_up(&self) -> BoxFuture<'_, Result<Revision, Error>> {
+        self.call(|core| async move { core.catch_up().await })
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn lost_since(&self) -> Option<Instant> {
+        self.core.lost_since()
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        self.shut();
+        let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Waiting for the threads is not allowed where this may be dropped.
+        if let Some(runtime) = runtime {
+            runtime.shutdown_background();
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Where the store's keys are in the cluster, which may hold the keys of others too.
+
+use bytes::Bytes;
+
+use super::wire::KeyValue;
+use crate::{Range, Revision, Stored};
+
+/// The keys of one store: all that start with its prefix.
+///
+/// The prefix itself is a key too, the mark: it holds nothing and no reader sees it. Writing it
+/// puts a change into the feed that shows how far the feed has come.
+#[derive(Debug, Clone)]
+pub(super) struct Keys {
+    prefix: String,
+}
+
+impl Keys {
+    /// Keys below a prefix, which is made to end in `/`.
+    pub(super) fn below(prefix: &str) -> Self {
+        Self { prefix: format!("{}/", prefix.trim_end_matches('/')) }
+    }
+
+    pub(super) fn mark(&self) -> Bytes {
+        Bytes::copy_from_slice(self.prefix.as_bytes())
+    }
+
+    pub(super) fn end(&self) -> Bytes {
+        after_prefix(self.prefix.as_bytes())
+    }
+
+    pub(super) fn full(&self, key: &str) -> Bytes {
+        Bytes::from(format!("{}{key}", self.prefix))
+    }
+
+    /// The store's name for a key; `None` for the mark and for what no store has written.
+    pub(super) fn short(&self, key: &[u8]) -> Option<String> {
+        let rest = key.strip_prefix(self.prefix.as_bytes())?;
+        if rest.is_empty() {
+            return None;
+        }
+        let key = std::str::from_utf8(rest).ok().map(ToOwned::to_owned);
+        if key.is_none() {
+            tracing::warn!(prefix = %self.prefix, "a key that is no text was passed over");
+        }
+        key
+    }
+
+    /// The first key of a range and the one after its last; `None` if there is nothing between.
+    pub(super) fn bounds(&self, range: &Range) -> Option<(Bytes, Bytes)> {
+        let from = match range.after.as_deref() {
+            Some(after) if after >= range.prefix.as_str() => successor(&self.full(after)),
+            _ if range.prefix.is_empty() => successor(&self.mark()),
+            _ => self.full(&range.prefix),
+        };
+        let end = after_prefix(&self.full(&range.prefix));
+        (from < end).then_some((from, end))
+    }
+}
+
+/// The key right after another.
+pub(super) fn successor(key: &[u8]) -> Bytes {
+    Bytes::from([key, &[0]].concat())
+}
+
+/// The first key after all with a prefix. The prefix begins with text, so there is one.
+fn after_prefix(prefix: &[u8]) -> Bytes {
+    let mut end = prefix.to_vec();
+    if let Some(last) = end.last_mut() {
+        // No byte of UTF-8 is 255.
+        *last = last.saturating_add(1);
+    }
+    Bytes::from(end)
+}
+
+/// The state of a key, as the store tells it.
+pub(super) fn stored(kv: KeyValue) -> Stored {
+    Stored {
+        revision: revision(kv.mod_revision),
+        created: revision(kv.create_revision),
+        value: kv.value,
+    }
+}
+
+/// A revision in etcd's type, which is never negative.
+pub(super) fn revision(number: i64) -> Revision {
+    Revision::try_from(number).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_hold_the_prefix_and_not_the_mark() {
+        let keys = Keys::below("/windlass");
+        let bounds = |prefix: &str, after: Option<&str>| {
+            let range = Range {
+                prefix: prefix.to_owned(),
+                after: after.map(ToOwned::to_owned),
+                ..Range::default()
+            };
+            keys.bounds(&range).map(|(from, end)| {
+                (from.escape_ascii().to_string(), end.escape_ascii().to_string())
+            })
+        };
+        let some = |from: &str, end: &str| Some((from.to_owned(), end.to_owned()));
+        assert_eq!(bounds("", None), some("/windlass/\\x00", "/windlass0"));
+        assert_eq!(bounds("a/", None), some("/windlass/a/", "/windlass/a0"));
+        assert_eq!(bounds("a/", Some("a/b")), some("/windlass/a/b\\x00", "/windlass/a0"));
+        assert_eq!(bounds("b/", Some("a")), some("/windlass/b/", "/windlass/b0"));
+        assert_eq!(bounds("b/", Some("c")), None);
+        assert_eq!(keys.short(b"/windlass/"), None);
+        assert_eq!(keys.short(b"/windlassa"), None);
+        assert_eq!(keys.short(b"/windlass/a"), Some("a".to_owned()));
+    }
+}

@@ -1,0 +1,111 @@
+//! Ranges of keys, read in pages at one revision.
+
+use super::client::Failure;
+use super::core::Core;
+use super::keys::{stored, successor};
+use super::wire::{KeyValue, RangeRequest};
+use crate::{Error, Page, Range, Revision};
+
+/// How many keys are asked for at once, so that no answer blocks a member for long.
+const CHUNK: usize = 1_000;
+/// How often a read of the newest state is begun again when compactions overtake it.
+const TRIES: usize = 3;
+
+/// Reads a range; see [`crate::Store::range`].
+pub(super) async fn range(core: &Core, range: &Range) -> Result<Page, Error> {
+    if range.at.is_some_and(|at| at < core.floor()) {
+        return Err(Error::Compacted { floor: core.floor() });
+    }
+    let mut tries = 0;
+    loop {
+        match read(core, range).await {
+            Ok(page) => return Ok(page),
+            Err(Failure::Compacted) => {
+                tries += 1;
+                let error = core.compacted().await;
+                if range.at.is_some() {
+                    return Err(error);
+                }
+                if tries == TRIES {
+                    return Err(core.client.unavailable("compactions overtook the read"));
+                }
+            }
+            Err(Failure::Future) => {
+                return Err(Error::Future { revision: core.newest().await? });
+            }
+            Err(failure) => return Err(failure.into_error(&core.client.name)),
+        }
+    }
+}
+
+async fn read(core: &Core, range: &Range) -> Result<Page, Failure> {
+    let at = range.at.map_or(Ok(0), i64::try_from).map_err(|_| Failure::Future)?;
+    // A range without keys has a revision all the same.
+    let (mut key, range_end) =
+        core.keys.bounds(range).unwrap_or_else(|| (core.keys.end(), successor(&core.keys.end())));
+    let nothing = core.keys.bounds(range).is_none();
+    let limit = range.limit.unwrap_or(usize::MAX);
+    let mut page = Page { revision: 0, items: Vec::new(), more: false };
+    let mut revision = at;
+    loop {
+        // To etcd, a limit of none is no limit.
+        let wanted = (limit - page.items.len().min(limit)).clamp(1, CHUNK);
+        let request = RangeRequest {
+            key,
+            range_end: range_end.clone(),
+            limit: i64::try_from(wanted).unwrap_or(i64::MAX),
+            revision,
+            keys_only: limit == 0,
+            count_only: nothing,
+        };
+        let answer = core.client.range(request).await?;
+        if page.revision == 0 {
+            let newest = core.client.check(answer.header)?;
+            page.revision = range.at.unwrap_or(newest);
+            revision = i64::try_from(page.revision).unwrap_or(i64::MAX);
+        }
+        if nothing {
+            return Ok(page);
+        }
+        if limit == 0 {
+            page.more = !answer.kvs.is_empty();
+            return Ok(page);
+        }
+        let last = answer.kvs.last().map(|kv| successor(&kv.key));
+        page.items.extend(answer.kvs.into_iter().filter_map(|kv| item(core, kv)));
+        page.more = answer.more;
+        match last {
+            Some(next) if answer.more && page.items.len() < limit => key = next,
+            _ => return Ok(page),
+        }
+    }
+}
+
+fn item(core: &Core, kv: KeyValue) -> Option<(String, crate::Stored)> {
+    core.keys.short(&kv.key).map(|key| (key, stored(kv)))
+}
+
+/// Forgets history; see [`crate::Store::compact`].
+pub(super) async fn compact(core: &Core, upto: Revision) -> Result<(), Error> {
+    if upto <= core.floor() {
+        return Ok(());
+    }
+    let revision = core.newest().await?;
+    if upto > revision {
+        return Err(Error::Future { revision });
+    }
+    // What the feed has not told yet must stay.
+    core.reach(upto).await?;
+    match core.client.compact(i64::try_from(upto).unwrap_or(i64::MAX)).await {
+        Ok(()) => {
+            core.raise_floor(upto);
+            Ok(())
+        }
+        // Somebody else was faster, and went further.
+        Err(Failure::Compacted) => match core.compacted().await {
+            Error::Compacted { .. } => Ok(()),
+            error => Err(error),
+        },
+        Err(failure) => Err(failure.into_error(&core.client.name)),
+    }
+}

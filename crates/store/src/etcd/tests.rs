@@ -1,0 +1,65 @@
+//! The conformance suite on a real etcd, and tests of what only this engine has.
+//!
+//! `cargo xtask test` says in `WINDLASS_ETCD` where etcd is; without it, it is looked for on
+//! `PATH`. A process is used by one store at a time and again by the next, because the suite
+//! expects no other writer.
+
+mod faults;
+mod process;
+mod replicas;
+mod reset;
+
+use bytes::Bytes;
+
+use super::*;
+use crate::suite::{Fixture, conformance};
+use crate::{Change, Expect};
+use process::Process;
+
+conformance!(fixture);
+
+/// A new prefix on an etcd that nobody else uses, with no history before it.
+fn fixture() -> Fixture {
+    let process = Process::take();
+    let mut options = EtcdOptions::new([process.url()]);
+    options.prefix = format!("/test-{}", process.uses());
+    let store = Etcd::open(options.clone()).unwrap();
+    wait(&store.handle, {
+        let core = Arc::clone(&store.core);
+        async move { reader::compact(&core, core.position()).await }
+    })
+    .unwrap();
+    Fixture {
+        open: Box::new(move || Arc::new(Etcd::open(options.clone()).unwrap())),
+        _keep: Box::new(process),
+    }
+}
+
+fn put(key: &str, value: impl Into<Vec<u8>>) -> Write {
+    let change = Change::Put(Bytes::from(value.into()));
+    Write { key: key.to_owned(), expect: Expect::Any, change }
+}
+
+fn delete(key: &str) -> Write {
+    Write { key: key.to_owned(), expect: Expect::Any, change: Change::Delete }
+}
+
+/// Opens a store under a prefix, with little patience.
+fn open(process: &Process, prefix: &str) -> Result<Etcd, Error> {
+    let mut options = EtcdOptions::new([process.url()]);
+    options.prefix = prefix.to_owned();
+    options.attempt = Duration::from_millis(500);
+    options.patience = Duration::from_secs(2);
+    Etcd::open(options)
+}
+
+/// The keys a sink has seen change, in order.
+fn keys_seen(store: &Etcd, after: Revision) -> Arc<Mutex<Vec<String>>> {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&seen);
+    let take = move |message: crate::Message<'_>| {
+        sink.lock().unwrap().extend(message.changes().iter().map(|event| event.key.clone()));
+    };
+    store.follow(after, Box::new(take)).unwrap();
+    seen
+}

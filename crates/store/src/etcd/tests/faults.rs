@@ -1,0 +1,158 @@
+//! An etcd that is away, full, or another one.
+
+use super::*;
+
+#[test]
+fn no_etcd_is_an_error_in_time() {
+    let mut process = Process::own(&[]);
+    process.kill();
+    let begun = Instant::now();
+    let Err(Error::Unavailable { path, what }) = open(&process, "/x") else {
+        panic!("opened without an etcd");
+    };
+    assert!(path.to_string_lossy().contains(&process.url()), "{path:?}");
+    assert!(what.contains("onnect"), "{what}");
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_feed_goes_on_when_etcd_comes_back() {
+    let mut process = Process::own(&[]);
+    let store = open(&process, "/x").unwrap();
+    let start = store.revision();
+    let seen = keys_seen(&store, start);
+    store.commit(put("before", "1")).await.unwrap();
+    for n in 0..3 {
+        process.kill();
+        let refused = store.commit(put("during", "1")).await;
+        let cut_off = matches!(refused, Err(Error::Unavailable { .. } | Error::Unknown { .. }));
+        assert!(cut_off, "{refused:?}");
+        until(|| store.lost_since().is_some()).await;
+        process.restart(&[]);
+        store.commit(put(&format!("after {n}"), "1")).await.unwrap();
+        assert_eq!(store.lost_since(), None);
+    }
+    assert_eq!(store.failure(), None);
+    assert_eq!(*seen.lock().unwrap(), ["before", "after 0", "after 1", "after 2"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_cluster_in_the_same_place_fails_the_store() {
+    let mut process = Process::own(&[]);
+    let store = open(&process, "/x").unwrap();
+    store.commit(put("k", "1")).await.unwrap();
+    process.kill();
+    process.wipe();
+    process.restart(&["--initial-cluster-token=another"]);
+    let Error::Failed { what } = store.failed().await else { panic!("another failure") };
+    assert!(what.contains("answers as cluster"), "{what}");
+    let refused = store.commit(put("k", "2")).await;
+    assert_eq!(refused, Err(Error::Failed { what }));
+}
+
+/// The same cluster with older data, as a restore from a backup makes it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_went_back_fails_the_store() {
+    let mut process = Process::own(&[]);
+    let store = open(&process, "/x").unwrap();
+    store.commit(put("k", "1")).await.unwrap();
+    let newest = store.commit(put("k", "2")).await.unwrap().revision;
+    process.kill();
+    process.wipe();
+    process.restart(&[]);
+    let Err(Error::Failed { what }) = store.catch_up().await else { panic!("not noticed") };
+    assert!(what.contains(&format!("has been at revision {newest}")), "{what}");
+    assert_eq!(store.failure(), Some(Error::Failed { what }));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_database_says_so_and_is_still_read() {
+    let process = Process::own(&["--quota-backend-bytes=4000000"]);
+    let store = open(&process, "/x").unwrap();
+    let mut written = 0;
+    let refused = loop {
+        match store.commit(put(&format!("{written}"), vec![7; 500_000])).await {
+            Ok(_) => written += 1,
+            Err(error) => break error,
+        }
+        assert!(written < 100, "it is never full");
+    };
+    assert!(matches!(refused, Error::Full { .. }), "{refused}");
+    assert_eq!(store.failure(), None);
+    assert_eq!(store.range(Range::default()).await.unwrap().items.len(), written);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_that_is_too_large_is_refused() {
+    let process = Process::own(&[]);
+    let store = open(&process, "/x").unwrap();
+    for megabytes in [2, 3, 20] {
+        let refused = store.commit(put("k", vec![7; megabytes * 1_000_000])).await;
+        let Err(Error::Refused { what, .. }) = refused else { panic!("{refused:?}") };
+        assert!(what.contains("large"), "{what}");
+    }
+    assert_eq!(store.get("k").await, Ok(None));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_are_secured() {
+    let process = Process::own(&["--auto-tls"]);
+    let ca = process.data().join("fixtures/client/cert.pem");
+    until(|| ca.exists()).await;
+    let mut options = EtcdOptions::new([process.url()]);
+    options.patience = Duration::from_secs(1);
+    options.tls = Some(Tls { ca: None, identity: None });
+    let refused = Etcd::open(options.clone()).err();
+    assert!(matches!(refused, Some(Error::Unavailable { .. })), "{refused:?}");
+    options.tls = Some(Tls { ca: Some(ca), identity: None });
+    let store = Etcd::open(options).unwrap();
+    store.commit(put("k", "1")).await.unwrap();
+}
+
+/// Every member is killed in turn, so the leader is too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_loses_its_members_one_by_one() {
+    let mut members = Process::cluster(3);
+    let mut options = EtcdOptions::new(members.iter().map(Process::url));
+    options.patience = Duration::from_secs(5);
+    let store = Etcd::open(options).unwrap();
+    let start = store.revision();
+    let seen = keys_seen(&store, start);
+    let mut acknowledged = Vec::new();
+    for round in 0..6 {
+        members[round % 3].kill();
+        let begun = Instant::now();
+        let mut n = 0;
+        while n < 20 {
+            let key = format!("{round}/{n}");
+            match store.commit(put(&key, "1")).await {
+                Ok(_) => {
+                    acknowledged.push(key);
+                    n += 1;
+                }
+                Err(Error::Unavailable { .. } | Error::Unknown { .. }) => {
+                    assert!(begun.elapsed().as_secs() < 5)
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        members[round % 3].restart(&[]);
+        // It answers when it is back in the cluster, and the next may go.
+        drop(open(&members[round % 3], "/x").unwrap());
+    }
+    // A write that was not acknowledged may have happened, and then again.
+    let mut seen = seen.lock().unwrap().clone();
+    let history = store.history(start, usize::MAX).await.unwrap();
+    assert_eq!(history.into_iter().map(|event| event.key).collect::<Vec<_>>(), seen);
+    seen.dedup();
+    assert_eq!(seen, acknowledged);
+    assert_eq!(store.failure(), None);
+}
+
+async fn until(holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "it never came");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

@@ -1,0 +1,66 @@
+//! Several stores on one cluster.
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_commits_all_have_seen_after_catching_up() {
+    let process = Process::own(&[]);
+    let [a, b] = [0, 1].map(|_| open(&process, "/shared").unwrap());
+    let seen = keys_seen(&b, b.revision());
+    for n in 0..50 {
+        let done = a.commit(put(&format!("{n}"), "1")).await.unwrap();
+        assert!(b.catch_up().await.unwrap() >= done.revision);
+        assert!(b.revision() >= done.revision);
+        assert_eq!(seen.lock().unwrap().len(), n + 1);
+    }
+}
+
+/// What others write moves the revision, but shows in no feed; still nobody waits for it in vain.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_changes_of_others_hold_nobody_up() {
+    let process = Process::own(&[]);
+    let mine = open(&process, "/mine").unwrap();
+    let others = open(&process, "/mine2").unwrap();
+    let start = mine.revision();
+    let seen = keys_seen(&mine, start);
+    mine.commit(put("a", "1")).await.unwrap();
+    for n in 0..5 {
+        let foreign = others.commit(put(&format!("{n}"), "1")).await.unwrap().revision;
+        assert!(mine.catch_up().await.unwrap() >= foreign);
+        assert!(mine.revision() >= foreign);
+    }
+    mine.commit(delete("a")).await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), ["a", "a"]);
+    let page = mine.range(Range::default()).await.unwrap();
+    assert_eq!(page.items, []);
+    // One that comes later finds the same history.
+    let late = open(&process, "/mine").unwrap();
+    let history = late.history(start, usize::MAX).await.unwrap();
+    assert_eq!(history, mine.history(start, usize::MAX).await.unwrap());
+    assert_eq!(history.len(), 2);
+    assert_eq!(*keys_seen(&late, start).lock().unwrap(), ["a", "a"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_compaction_by_another_is_noticed() {
+    let process = Process::own(&[]);
+    let [a, b] = [0, 1].map(|_| open(&process, "/shared").unwrap());
+    let start = a.revision();
+    for n in 0..10 {
+        a.commit(put("k", format!("{n}"))).await.unwrap();
+    }
+    let floor = a.revision() - 2;
+    a.compact(floor).await.unwrap();
+    assert!(b.floor() < floor, "nobody has told it yet");
+    let stale = Range { at: Some(floor - 1), ..Range::default() };
+    assert_eq!(b.range(stale).await, Err(Error::Compacted { floor }));
+    assert_eq!(b.floor(), floor);
+    let late = open(&process, "/shared").unwrap();
+    assert_eq!(late.floor(), floor);
+    b.compact(floor - 1).await.unwrap();
+    for store in [&a, &b, &late] {
+        assert_eq!(store.history(start, 1).await, Err(Error::Compacted { floor }));
+        assert_eq!(store.history(floor - 1, 1).await, Err(Error::Compacted { floor }));
+        assert_eq!(store.history(floor, 9).await.unwrap().len(), 2);
+    }
+}

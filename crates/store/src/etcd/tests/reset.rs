@@ -1,0 +1,122 @@
+//! A feed that was cut off while history was compacted: it begins anew.
+
+use std::collections::BTreeMap;
+use std::io::copy;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+
+use super::*;
+use crate::Message;
+
+/// A way to etcd that can be cut.
+struct Way {
+    url: String,
+    open: Arc<Mutex<Option<Vec<TcpStream>>>>,
+}
+
+impl Way {
+    fn to(process: &Process) -> Self {
+        let there = process.url().trim_start_matches("http://").to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let open = Arc::new(Mutex::new(Some(Vec::new())));
+        let streams = Arc::clone(&open);
+        thread::spawn(move || {
+            for from in listener.incoming().flatten() {
+                // Whoever comes while it is cut is sent away at once.
+                let mut streams = streams.lock().unwrap();
+                let Some(streams) = streams.as_mut() else { continue };
+                let to = TcpStream::connect(&there).unwrap();
+                for (mut a, mut b) in [(&from, &to), (&to, &from)]
+                    .map(|(a, b)| (a.try_clone().unwrap(), b.try_clone().unwrap()))
+                {
+                    thread::spawn(move || {
+                        let _ = copy(&mut a, &mut b);
+                        let _ = b.shutdown(Shutdown::Both);
+                    });
+                }
+                streams.extend([from, to]);
+            }
+        });
+        Self { url, open }
+    }
+
+    fn cut(&self) {
+        for stream in self.open.lock().unwrap().take().unwrap() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn mend(&self) {
+        *self.open.lock().unwrap() = Some(Vec::new());
+    }
+}
+
+/// What a sink keeps: the state, made of all it was told.
+type Kept = Arc<Mutex<BTreeMap<String, Bytes>>>;
+
+/// Follows a store; each reset is told with its revision.
+fn keep(store: &Etcd) -> (Kept, Receiver<Revision>) {
+    let kept = Kept::default();
+    let (told, resets) = channel();
+    let state = Arc::clone(&kept);
+    let sink = move |message: Message<'_>| {
+        let mut state = state.lock().unwrap();
+        match message {
+            Message::Changes(events) => {
+                for event in events {
+                    match &event.value {
+                        Some(value) => state.insert(event.key.clone(), value.clone()),
+                        None => state.remove(&event.key),
+                    };
+                }
+            }
+            Message::Reset(page) => {
+                let items = page.items.iter();
+                *state = items.map(|(key, stored)| (key.clone(), stored.value.clone())).collect();
+                told.send(page.revision).unwrap();
+            }
+        }
+    };
+    store.follow(store.revision(), Box::new(sink)).unwrap();
+    (kept, resets)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_feed_that_missed_a_compaction_begins_anew() {
+    let process = Process::own(&[]);
+    let way = Way::to(&process);
+    let a = open(&process, "/shared").unwrap();
+    let mut options = EtcdOptions::new([way.url.clone()]);
+    options.prefix = "/shared".to_owned();
+    options.attempt = Duration::from_millis(500);
+    let b = Etcd::open(options).unwrap();
+    let (kept, resets) = keep(&b);
+    for round in 0..3 {
+        a.commit(put("goes", "1")).await.unwrap();
+        b.catch_up().await.unwrap();
+        assert!(kept.lock().unwrap().contains_key("goes"));
+        let seen = b.revision();
+        way.cut();
+        a.commit(delete("goes")).await.unwrap();
+        let last = a.commit(put("comes", format!("{round}"))).await.unwrap().revision;
+        a.compact(last).await.unwrap();
+        way.mend();
+        let reset = resets.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert!(reset >= last && last > seen);
+        assert!(b.catch_up().await.unwrap() >= last);
+        assert_eq!(b.floor(), last);
+        let there = |key: &str| kept.lock().unwrap().get(key).cloned();
+        assert_eq!(there("goes"), None);
+        assert_eq!(there("comes"), Some(Bytes::from(format!("{round}"))));
+        // From here on it is a feed like any other, and whoever comes finds all history there is.
+        let next = b.commit(put("next", format!("{round}"))).await.unwrap().revision;
+        assert_eq!(there("next"), Some(Bytes::from(format!("{round}"))));
+        let history = b.history(last, usize::MAX).await.unwrap();
+        assert_eq!(history.last().map(|event| event.revision), Some(next));
+        assert_eq!(history, a.history(last, usize::MAX).await.unwrap());
+    }
+    assert_eq!(b.failure(), None);
+    assert!(resets.try_recv().is_err(), "one reset a cut");
+}

@@ -1,0 +1,100 @@
+//! Flags that put the store on an etcd cluster, called as kube-apiserver's.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use windlass_store::{EtcdOptions, Tls};
+
+/// Where etcd is, and how to talk to it.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Store on etcd")]
+pub struct EtcdArgs {
+    /// Members of an etcd cluster to keep all objects in, as https://HOST:PORT, separated by commas. Any number of
+    /// servers can share one. The data directory then holds certificates and keys only.
+    #[arg(long, value_name = "URL", value_delimiter = ',', value_parser = url)]
+    pub etcd_servers: Vec<String>,
+    /// Authorities that the members' certificates are verified with (PEM).
+    #[arg(long, value_name = "FILE", requires = "etcd_servers")]
+    pub etcd_cafile: Option<PathBuf>,
+    /// Certificate to show to etcd (PEM).
+    #[arg(long, value_name = "FILE", requires = "etcd_servers", requires = "etcd_keyfile")]
+    pub etcd_certfile: Option<PathBuf>,
+    /// Private key of --etcd-certfile (PEM).
+    #[arg(long, value_name = "FILE", requires = "etcd_servers", requires = "etcd_certfile")]
+    pub etcd_keyfile: Option<PathBuf>,
+    /// What all keys in etcd begin with.
+    #[arg(long, value_name = "PREFIX", requires = "etcd_servers", value_parser = prefix)]
+    #[arg(default_value = "/windlass")]
+    pub etcd_prefix: String,
+}
+
+impl EtcdArgs {
+    /// How to reach the cluster; `None` if there is to be none.
+    pub fn options(self) -> Option<EtcdOptions> {
+        if self.etcd_servers.is_empty() {
+            return None;
+        }
+        let tls = Tls { ca: self.etcd_cafile, identity: self.etcd_certfile.zip(self.etcd_keyfile) };
+        let mut options = EtcdOptions::new(self.etcd_servers);
+        options.tls = Some(tls);
+        options.prefix = self.etcd_prefix;
+        Some(options)
+    }
+}
+
+/// Reads the address of a member.
+fn url(text: &str) -> Result<String, &'static str> {
+    const FORM: &str = "must be http://HOST:PORT or https://HOST:PORT";
+    let text = text.trim().trim_end_matches('/');
+    let uri: http::Uri = text.parse().map_err(|_| FORM)?;
+    let place = match uri.scheme_str() {
+        Some("http" | "https") => uri.authority().ok_or(FORM)?,
+        _ => return Err(FORM),
+    };
+    // What stands before an @ is a credential, and addresses are written to logs.
+    let whole = matches!(uri.path(), "" | "/") && uri.query().is_none();
+    let plain = !place.as_str().contains('@') && !place.host().is_empty();
+    if whole && plain && place.port_u16().is_some() { Ok(text.to_owned()) } else { Err(FORM) }
+}
+
+fn prefix(text: &str) -> Result<String, &'static str> {
+    let text = text.trim_end_matches('/');
+    if text.len() > 1 && text.starts_with('/') {
+        Ok(text.to_owned())
+    } else {
+        Err("must begin with / and be more than that")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_a_scheme_a_host_and_a_port() {
+        for (text, read) in [
+            ("http://127.0.0.1:2379", Some("http://127.0.0.1:2379")),
+            ("https://etcd-0.etcd:2379/", Some("https://etcd-0.etcd:2379")),
+            ("https://[::1]:2379", Some("https://[::1]:2379")),
+            ("127.0.0.1:2379", None),
+            ("etcd", None),
+            ("https://etcd", None),
+            ("ftp://etcd:2379", None),
+            ("https://etcd:2379/v3", None),
+            ("https://root:secret@etcd:2379", None),
+            ("https://:2379", None),
+            ("", None),
+        ] {
+            assert_eq!(url(text).ok().as_deref(), read, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_is_a_path() {
+        for (text, read) in
+            [("/windlass", Some("/windlass")), ("/a/b/", Some("/a/b")), ("/", None), ("a", None)]
+        {
+            assert_eq!(prefix(text).ok().as_deref(), read, "{text}");
+        }
+    }
+}
