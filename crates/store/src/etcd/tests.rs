@@ -46,7 +46,11 @@ fn delete(key: &str) -> Write {
 
 /// Opens a store under a prefix, with little patience.
 fn open(process: &Process, prefix: &str) -> Result<Etcd, Error> {
-    let mut options = EtcdOptions::new([process.url()]);
+    open_at(&process.url(), prefix)
+}
+
+fn open_at(url: &str, prefix: &str) -> Result<Etcd, Error> {
+    let mut options = EtcdOptions::new([url]);
     options.prefix = prefix.to_owned();
     options.attempt = Duration::from_millis(500);
     options.patience = Duration::from_secs(2);

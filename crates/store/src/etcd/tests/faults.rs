@@ -1,5 +1,8 @@
 //! An etcd that is away, full, or another one.
 
+use windlass_etcd_process::Cluster;
+
+use super::process::QUICK;
 use super::*;
 
 #[test]
@@ -112,15 +115,16 @@ async fn connections_are_secured() {
 /// Every member is killed in turn, so the leader is too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_loses_its_members_one_by_one() {
-    let mut members = Process::cluster(3);
-    let mut options = EtcdOptions::new(members.iter().map(Process::url));
+    let mut cluster = Cluster::start(3, &QUICK).unwrap();
+    let mut options = EtcdOptions::new(cluster.urls());
     options.patience = Duration::from_secs(5);
     let store = Etcd::open(options).unwrap();
     let start = store.revision();
     let seen = keys_seen(&store, start);
     let mut acknowledged = Vec::new();
     for round in 0..6 {
-        members[round % 3].kill();
+        let member = &mut cluster.members_mut()[round % 3];
+        member.kill().unwrap();
         let begun = Instant::now();
         let mut n = 0;
         while n < 20 {
@@ -136,9 +140,9 @@ async fn a_cluster_loses_its_members_one_by_one() {
                 Err(error) => panic!("{error}"),
             }
         }
-        members[round % 3].restart(&[]);
+        member.restart(&QUICK).unwrap();
         // It answers when it is back in the cluster, and the next may go.
-        drop(open(&members[round % 3], "/x").unwrap());
+        drop(open_at(member.url(), "/x").unwrap());
     }
     // A write that was not acknowledged may have happened, and then again.
     let mut seen = seen.lock().unwrap().clone();

@@ -1,0 +1,66 @@
+//! Real etcd processes for tests and benchmarks: started, killed, stopped, started again.
+//!
+//! `cargo xtask test` says in `WINDLASS_ETCD` where the program is; without it, it is looked for on
+//! `PATH`. No process outlives the one that started it, however that one ends.
+//!
+//! Start reading at [`Cluster`]; a [`Member`] is one process; [`Place`] is where one listens.
+
+mod member;
+mod place;
+
+use anyhow::Result;
+
+pub use member::Member;
+pub use place::Place;
+
+/// An etcd cluster.
+pub struct Cluster {
+    members: Vec<Member>,
+}
+
+impl Cluster {
+    /// A new cluster of so many members on loopback, each with these further arguments. Returns when
+    /// all of them listen, which is before they have a leader.
+    pub fn start(size: usize, args: &[&str]) -> Result<Self> {
+        let scheme = if args.contains(&"--auto-tls") { "https" } else { "http" };
+        let places: Result<Vec<_>> = (0..size).map(|_| Place::on_loopback(scheme)).collect();
+        Self::start_at(places?, args)
+    }
+
+    /// A new cluster with a member at each place.
+    pub fn start_at(places: Vec<Place>, args: &[&str]) -> Result<Self> {
+        let names: Vec<_> = places.iter().map(Place::in_cluster).collect();
+        let cluster = names.join(",");
+        let mut members = Vec::new();
+        for place in places {
+            members.push(Member::spawn(place, &cluster, args)?);
+        }
+        // Only then: a member that is alone does not listen.
+        for member in &mut members {
+            member.wait()?;
+        }
+        Ok(Self { members })
+    }
+
+    /// Where clients find the members.
+    pub fn urls(&self) -> Vec<String> {
+        self.members.iter().map(|member| member.url().to_owned()).collect()
+    }
+
+    /// The members.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// The members, to do something to them.
+    pub fn members_mut(&mut self) -> &mut [Member] {
+        &mut self.members
+    }
+
+    /// The member that leads, as one that does not know better says it.
+    pub fn leader(&self) -> Option<usize> {
+        let known: Vec<_> = self.members.iter().map(Member::status).collect();
+        let leader = known.iter().flatten().find(|status| status.leader != "0")?.leader.clone();
+        known.iter().position(|status| status.as_ref().is_some_and(|status| status.id == leader))
+    }
+}
