@@ -1,17 +1,19 @@
 //! The distributed engine: any number of processes on one etcd cluster.
 //!
 //! The store's revision is the cluster's, and counts the changes of others too. [`client`] makes
-//! the calls, [`txn`] and [`reader`] say what they mean; [`feed`] is the task that owns the sinks
+//! the calls on connections to [`members`], [`txn`] and [`reader`] say what they mean; [`feed`] is the task that owns the sinks
 //! and one [`watcher`]; [`core`] is what they share.
 
 mod client;
 mod core;
 mod feed;
 mod keys;
+mod members;
 mod reader;
 #[cfg(test)]
 mod tests;
 mod txn;
+mod version;
 mod watcher;
 mod wire;
 
@@ -92,7 +94,7 @@ impl Etcd {
             .build()
             .map_err(|error| Error::Unavailable { path: name.clone(), what: error.to_string() })?;
         let opening = async move {
-            let client = Client::new(&options, name, fuse.clone())?;
+            let client = Client::open(&options, name, fuse.clone()).await?;
             Core::open(client, Keys::below(&options.prefix), fuse).await.map(Arc::new)
         };
         let core = match wait(runtime.handle(), opening) {

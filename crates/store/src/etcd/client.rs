@@ -1,9 +1,8 @@
-//! Calls to an etcd cluster: which member, how long, what a refusal means.
+//! Calls to an etcd cluster: how long, how often, what a refusal means.
 
-use std::error::Error as _;
+use std::error::Error as StdError;
 use std::path::PathBuf;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -12,24 +11,22 @@ use http::uri::PathAndQuery;
 use prost::Message;
 use tokio::runtime::Handle;
 use tonic::client::Grpc;
-
 use tonic::metadata::MetadataValue;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 use tonic_prost::ProstCodec;
 
+use super::Options;
+use super::members::{Link, Members, Purpose};
 use super::wire::{
     self, CompactionRequest, CompactionResponse, Header, RangeRequest, RangeResponse, TxnRequest,
     TxnResponse, WatchRequest, WatchResponse,
 };
-use super::{Options, Tls};
 use crate::embedded::Fuse;
 use crate::{Error, Revision};
 
 /// The pause between attempts on one call.
 const PAUSE: Duration = Duration::from_millis(50);
-/// etcd ends connections whose pings come more often than every five seconds.
-const PING: Duration = Duration::from_secs(6);
 
 /// How long a stream that was dropped may take to end.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -62,17 +59,25 @@ impl Failure {
     }
 }
 
-/// The connections to one member. Streams have their own, so that what they carry, and how they
-/// end, does not touch the calls.
-struct Member {
-    calls: Channel,
-    streams: Channel,
-}
-
 /// A stream of answers that is cancelled when it is dropped.
 pub(super) struct Stream {
     /// Both are there until the stream is dropped.
-    open: Option<(UnboundedSender<WatchRequest>, Streaming<WatchResponse>)>,
+    open: Option<(Arc<UnboundedSender<WatchRequest>>, Streaming<WatchResponse>)>,
+    link: Arc<Link>,
+}
+
+/// Asks a stream how far it is, for as long as it is there.
+#[derive(Default, Clone)]
+pub(super) struct Inquiry(Weak<UnboundedSender<WatchRequest>>);
+
+impl Inquiry {
+    /// Asks; the answer comes on the stream, if the stream has told everything by then. Returns
+    /// whether there was somebody to ask.
+    pub(super) fn ask(&self) -> bool {
+        let order = wire::WatchOrder::Progress(wire::WatchProgressRequest {});
+        let ask = WatchRequest { order: Some(order) };
+        self.0.upgrade().is_some_and(|requests| requests.unbounded_send(ask).is_ok())
+    }
 }
 
 impl Stream {
@@ -81,6 +86,14 @@ impl Stream {
         match &mut self.open {
             Some((_, answers)) => answers.message().await,
             None => Ok(None),
+        }
+    }
+
+    /// A way to ask how far the stream is, if its member can be believed.
+    pub(super) fn inquiry(&self) -> Inquiry {
+        match &self.open {
+            Some((requests, _)) if self.link.true_progress => Inquiry(Arc::downgrade(requests)),
+            _ => Inquiry::default(),
         }
     }
 }
@@ -101,52 +114,22 @@ impl Drop for Stream {
 
 /// A cluster, through one of its members at a time.
 pub(super) struct Client {
-    members: Vec<Member>,
-    current: AtomicUsize,
+    members: Members,
     /// How the cluster is called in errors.
     pub(super) name: PathBuf,
     /// How long one attempt may take, so that another member gets its turn.
     pub(super) attempt: Duration,
     /// How long a call may take with all its attempts.
     pub(super) patience: Duration,
-    cluster: OnceLock<u64>,
     fuse: Fuse,
 }
 
 impl Client {
-    /// Prepares connections; they are made when they are first used, on the current runtime.
-    pub(super) fn new(options: &Options, name: PathBuf, fuse: Fuse) -> Result<Self, Error> {
-        let refuse = |what: String| Error::Refused { path: name.clone(), what };
-        if options.endpoints.is_empty() {
-            return Err(refuse("has no endpoints".to_owned()));
-        }
-        let tls = options.tls.as_ref().map(tls_config).transpose()?;
-        let mut members = Vec::new();
-        for url in &options.endpoints {
-            let member = Endpoint::from_shared(url.clone())
-                .and_then(|endpoint| match &tls {
-                    Some(tls) if url.starts_with("https:") => endpoint.tls_config(tls.clone()),
-                    _ => Ok(endpoint),
-                })
-                .map_err(|error| refuse(format!("has a bad endpoint {url}: {error}")))?
-                .connect_timeout(options.attempt)
-                .tcp_nodelay(true)
-                .http2_keep_alive_interval(PING)
-                .keep_alive_timeout(options.attempt)
-                .keep_alive_while_idle(true)
-                .initial_connection_window_size(8 << 20)
-                .initial_stream_window_size(4 << 20);
-            members.push(Member { calls: member.connect_lazy(), streams: member.connect_lazy() });
-        }
-        Ok(Self {
-            members,
-            current: AtomicUsize::new(0),
-            name,
-            attempt: options.attempt,
-            patience: options.patience,
-            cluster: OnceLock::new(),
-            fuse,
-        })
+    /// Finds out whether the members that answer are of one cluster.
+    pub(super) async fn open(options: &Options, name: PathBuf, fuse: Fuse) -> Result<Self, Error> {
+        let members = Members::new(options, name.clone(), fuse.clone())?;
+        members.verify().await?;
+        Ok(Self { members, name, attempt: options.attempt, patience: options.patience, fuse })
     }
 
     pub(super) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
@@ -169,7 +152,7 @@ impl Client {
     pub(super) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Failure> {
         let begun = Instant::now();
         loop {
-            match self.try_once(wire::TXN, request.clone(), self.attempt).await {
+            match self.try_once(wire::TXN, request.clone()).await {
                 Err(Failure::NotDone(_)) if begun.elapsed() < self.patience => {
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -196,33 +179,29 @@ impl Client {
         // The stream of requests must stay open for as long as answers are wanted.
         let (sender, requests) = unbounded();
         let _ = sender.unbounded_send(create);
+        let link = self.members.link(Purpose::Streams).await?;
         let call = async {
-            let mut grpc = grpc(&self.member().streams);
-            grpc.ready().await.map_err(|error| self.not_done(&error.to_string()))?;
+            let mut grpc = grpc(&link.channel);
+            grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
             let mut request = tonic::Request::new(requests);
             require_leader(request.metadata_mut());
             let path = PathAndQuery::from_static(wire::WATCH);
             let codec = ProstCodec::<WatchRequest, WatchResponse>::default();
-            let answer = grpc.streaming(request, path, codec).await;
-            answer.map_err(|status| self.explain(&status))
+            grpc.streaming(request, path, codec).await
         };
-        let answer = match tokio::time::timeout(self.attempt, call).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Failure::Open(self.unavailable("no answer in time"))),
-        };
-        match answer {
-            Ok(answers) => Ok(Stream { open: Some((sender, answers.into_inner())) }),
-            Err(failure) => {
-                self.next_member();
-                Err(failure)
-            }
-        }
+        let answers = self.within_attempt(&link, call).await?.into_inner();
+        Ok(Stream { open: Some((Arc::new(sender), answers)), link })
+    }
+
+    /// Gives up the connection that a stream came on, for another member's.
+    pub(super) fn leave(&self, stream: &Stream) {
+        self.members.leave(&stream.link, true);
     }
 
     /// Checks that an answer comes from the cluster this store began with; returns its revision.
     pub(super) fn check(&self, header: Option<Header>) -> Result<Revision, Failure> {
         let header = header.unwrap_or_default();
-        let expected = *self.cluster.get_or_init(|| header.cluster_id);
+        let expected = self.members.cluster(header.cluster_id);
         if header.cluster_id != expected {
             let what = format!(
                 "{} answers as cluster {:x}, but this store is in cluster {expected:x}",
@@ -234,11 +213,6 @@ impl Client {
             return Err(Failure::Final(error));
         }
         Ok(u64::try_from(header.revision).unwrap_or_default())
-    }
-
-    /// Turns to another member for the next call.
-    pub(super) fn next_member(&self) {
-        self.current.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn unavailable(&self, what: &str) -> Error {
@@ -263,7 +237,8 @@ impl Client {
             return Failure::Final(Error::Refused { path, what: format!("refused: {text}") });
         }
         // etcd says these before it proposes anything to its peers.
-        if text.contains("too many requests") || text.ends_with("no leader") || unsent(status) {
+        let refused = ["too many requests", "no leader", "not supported for learner"];
+        if refused.iter().any(|what| text.ends_with(what)) || unsent(status) {
             return Failure::NotDone(self.unavailable(&describe(status)));
         }
         match status.code() {
@@ -283,7 +258,7 @@ impl Client {
     {
         let begun = Instant::now();
         loop {
-            match self.try_once(path, request.clone(), self.attempt).await {
+            match self.try_once(path, request.clone()).await {
                 Err(Failure::NotDone(_) | Failure::Open(_)) if begun.elapsed() < self.patience => {
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -292,47 +267,61 @@ impl Client {
         }
     }
 
-    async fn try_once<Q, A>(
-        &self,
-        path: &'static str,
-        ask: Q,
-        limit: Duration,
-    ) -> Result<A, Failure>
+    async fn try_once<Q, A>(&self, path: &'static str, ask: Q) -> Result<A, Failure>
     where
         Q: Message + 'static,
         A: Message + Default + 'static,
     {
-        let call = async {
-            let mut grpc = grpc(&self.member().calls);
-            grpc.ready().await.map_err(|error| self.not_done(&error.to_string()))?;
-            let mut request = tonic::Request::new(ask);
-            require_leader(request.metadata_mut());
-            let codec = ProstCodec::<Q, A>::default();
-            let answer = grpc.unary(request, PathAndQuery::from_static(path), codec).await;
-            answer.map_err(|status| self.explain(&status))
-        };
-        let answer = match tokio::time::timeout(limit, call).await {
-            Ok(answer) => answer.map(tonic::Response::into_inner),
-            Err(_) => Err(Failure::Open(self.unavailable("no answer in time"))),
-        };
-        if let Err(Failure::NotDone(_) | Failure::Open(_)) = answer {
-            self.next_member();
-        }
-        answer
+        let link = self.members.link(Purpose::Calls).await?;
+        self.within_attempt(&link, unary(&link.channel, path, ask, true)).await
     }
 
-    fn not_done(&self, what: &str) -> Failure {
-        Failure::NotDone(self.unavailable(what))
-    }
-
-    #[expect(clippy::indexing_slicing, reason = "`new` refuses to have no members")]
-    fn member(&self) -> &Member {
-        &self.members[self.current.load(Ordering::Relaxed) % self.members.len()]
+    /// Waits for an answer; if there is none that is final, turns to another member.
+    async fn within_attempt<T>(
+        &self,
+        link: &Arc<Link>,
+        call: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, Failure> {
+        let Ok(answer) = tokio::time::timeout(self.attempt, call).await else {
+            self.members.leave(link, true);
+            let what = format!("{}: no answer in time", link.url);
+            return Err(Failure::Open(self.unavailable(&what)));
+        };
+        answer.map_err(|status| {
+            let failure = self.explain(&status);
+            if let Failure::NotDone(_) | Failure::Open(_) = failure {
+                // What the transport says has a cause, what etcd says has none.
+                self.members.leave(link, status.source().is_some());
+            }
+            failure
+        })
     }
 }
 
 fn grpc(channel: &Channel) -> Grpc<Channel> {
     Grpc::new(channel.clone()).max_decoding_message_size(usize::MAX)
+}
+
+/// One call on one connection.
+pub(super) async fn unary<Q, A>(
+    channel: &Channel,
+    path: &'static str,
+    ask: Q,
+    leader: bool,
+) -> Result<A, Status>
+where
+    Q: Message + 'static,
+    A: Message + Default + 'static,
+{
+    let mut grpc = grpc(channel);
+    grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
+    let mut request = tonic::Request::new(ask);
+    if leader {
+        require_leader(request.metadata_mut());
+    }
+    let codec = ProstCodec::<Q, A>::default();
+    let answer = grpc.unary(request, PathAndQuery::from_static(path), codec).await?;
+    Ok(answer.into_inner())
 }
 
 /// A member without a leader refuses instead of letting the call hang.
@@ -354,8 +343,12 @@ fn unsent(status: &Status) -> bool {
 
 /// What a status says, down to the cause.
 fn describe(status: &Status) -> String {
-    let mut text = status.message().to_owned();
-    let mut source = status.source();
+    causes(status.message().to_owned(), status)
+}
+
+/// What an error says, down to the cause.
+pub(super) fn causes(mut text: String, error: &dyn StdError) -> String {
+    let mut source = error.source();
     while let Some(error) = source {
         let cause = error.to_string();
         if !text.contains(&cause) {
@@ -364,19 +357,4 @@ fn describe(status: &Status) -> String {
         source = error.source();
     }
     text
-}
-
-fn tls_config(tls: &Tls) -> Result<ClientTlsConfig, Error> {
-    let read = |path: &PathBuf| {
-        std::fs::read(path)
-            .map_err(|error| Error::Unavailable { path: path.clone(), what: error.to_string() })
-    };
-    let mut config = ClientTlsConfig::new();
-    if let Some(ca) = &tls.ca {
-        config = config.ca_certificate(Certificate::from_pem(read(ca)?));
-    }
-    if let Some((cert, key)) = &tls.identity {
-        config = config.identity(Identity::from_pem(read(cert)?, read(key)?));
-    }
-    Ok(config)
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, RwLock, watch};
 
-use super::client::{Client, Failure};
+use super::client::{Client, Failure, Inquiry};
 use super::keys::Keys;
 use super::watcher::{End, News, Watcher, compacted_at};
 use super::wire::{PutRequest, RangeRequest, Request, TxnRequest};
@@ -16,6 +16,9 @@ use crate::{Error, Event, Revision};
 
 /// How long the feed may take before it is suspected that nothing of ours is on its way.
 const QUIET: Duration = Duration::from_millis(250);
+
+/// The first and the longest time to wait for an answer to how far the feed's stream is.
+const INQUIRIES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
 
 /// Whether a listener wants more of the history.
 pub(super) enum Go {
@@ -39,6 +42,8 @@ pub(super) struct Core {
     pub(super) last: AtomicU64,
     /// Asks the feed for another stream.
     pub(super) stalled: Notify,
+    /// Asks the feed's stream how far it is.
+    inquiry: Mutex<Inquiry>,
     /// Since when the feed has had no stream.
     lost: Mutex<Option<Instant>>,
     /// One mark at a time serves all who wait.
@@ -77,6 +82,7 @@ impl Core {
             opened: AtomicU64::new(opened),
             last: AtomicU64::new(opened),
             stalled: Notify::new(),
+            inquiry: Mutex::default(),
             lost: Mutex::new(None),
             marking: tokio::sync::Mutex::new(()),
             rounds: AtomicU64::new(0),
@@ -118,6 +124,11 @@ impl Core {
         self.advance(&News { events: Vec::new(), upto: revision, changed: false });
     }
 
+    /// Notes whom to ask how far the feed's stream is.
+    pub(super) fn set_inquiry(&self, inquiry: Inquiry) {
+        *self.inquiry.lock().unwrap_or_else(PoisonError::into_inner) = inquiry;
+    }
+
     pub(super) fn heard(&self) {
         *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -153,12 +164,36 @@ impl Core {
 
     /// Waits until all sinks have seen everything up to a revision that may be another's.
     pub(super) async fn reach(&self, target: Revision) -> Result<(), Error> {
+        if self.inquire(target).await {
+            return Ok(());
+        }
         let mut position = self.position.subscribe();
         let reached = position.wait_for(|position| *position >= target);
         if tokio::time::timeout(QUIET, reached).await.is_ok() {
             return Ok(());
         }
         self.mark(target).await
+    }
+
+    /// Asks the feed's stream how far it is until it is past a revision; whether that came to pass.
+    ///
+    /// A member that is behind the others says so, and is asked again.
+    async fn inquire(&self, target: Revision) -> bool {
+        let mut position = self.position.subscribe();
+        let begun = Instant::now();
+        let mut pause = INQUIRIES.0;
+        while begun.elapsed() < self.client.attempt {
+            let reached = position.wait_for(|position| *position >= target);
+            if tokio::time::timeout(pause, reached).await.is_ok() {
+                return true;
+            }
+            let inquiry = self.inquiry.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if !inquiry.ask() {
+                return false;
+            }
+            pause = (pause * 2).min(INQUIRIES.1);
+        }
+        false
     }
 
     /// Makes a change of no meaning, so that the feed shows that it has come past a revision.
@@ -252,16 +287,20 @@ impl Core {
     ) -> Result<(), Error> {
         let target = self.last.load(Ordering::Acquire).min(upto);
         let mut told = after;
-        let begun = Instant::now();
+        let mut progress = (after, Instant::now());
         while told < target {
-            match self.replay_once(&mut told, target, upto, tell).await {
+            let outcome = self.replay_once(&mut told, target, upto, tell).await;
+            if told > progress.0 {
+                progress = (told, Instant::now());
+            }
+            match outcome {
                 Ok(()) => {}
                 Err(End::Compacted { floor }) => {
                     self.raise_floor(floor);
                     return Err(Error::Compacted { floor: self.floor() });
                 }
                 Err(End::Broken(error @ Error::Failed { .. })) => return Err(error),
-                Err(End::Broken(error)) if begun.elapsed() > self.client.patience => {
+                Err(End::Broken(error)) if progress.1.elapsed() > self.client.patience => {
                     return Err(error);
                 }
                 Err(End::Broken(_)) => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -281,9 +320,14 @@ impl Core {
         let mut watcher = Watcher::start(&self.client, &self.keys, *told).await.map_err(broken)?;
         while *told < target {
             let next = watcher.next(&self.client, &self.keys);
-            let news = tokio::time::timeout(self.client.patience, next)
-                .await
-                .map_err(|_| End::Broken(self.client.unavailable("no answer in time")))??;
+            let news = match tokio::time::timeout(self.client.attempt, next).await {
+                Ok(Ok(news)) => news,
+                Ok(Err(end)) => return Err(end),
+                Err(_) => {
+                    watcher.leave(&self.client);
+                    return Err(End::Broken(self.client.unavailable("no answer in time")));
+                }
+            };
             let wanted = news.events.partition_point(|event| event.revision <= upto);
             if let Some(events) = news.events.get(..wanted).filter(|events| !events.is_empty())
                 && let Go::Enough = tell(events).map_err(End::Broken)?

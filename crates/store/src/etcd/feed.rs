@@ -58,8 +58,7 @@ impl Feed {
                 },
                 () = core.stalled.notified() => {
                     tracing::warn!(etcd = %core.client.name.display(), "the watch stalls; opening another");
-                    core.client.next_member();
-                    self.watcher = None;
+                    self.give_up_stream();
                 }
                 () = tokio::time::sleep(self.pause), if self.anew => {}
                 news = next(&core, &mut self.watcher, self.pause), if !self.anew => self.take(news),
@@ -77,7 +76,7 @@ impl Feed {
             }
             Err(End::Broken(error)) => {
                 tracing::debug!(%error, "the watch broke; opening it again");
-                self.watcher = None;
+                self.give_up_stream();
                 self.core.lost();
                 self.pause = (self.pause * 2).clamp(PAUSES.0, PAUSES.1);
             }
@@ -92,6 +91,13 @@ impl Feed {
                 );
                 self.anew = true;
             }
+        }
+    }
+
+    /// Has the next stream come from another member.
+    fn give_up_stream(&mut self) {
+        if let Some(watcher) = self.watcher.take() {
+            watcher.leave(&self.core.client);
         }
     }
 
@@ -155,7 +161,9 @@ async fn next(
     }
     tokio::time::sleep(pause).await;
     let started = Watcher::start(&core.client, &core.keys, core.position()).await;
-    *watcher = Some(started.map_err(|failure| End::Broken(failure.into_error(&core.client.name)))?);
+    let started = started.map_err(|failure| End::Broken(failure.into_error(&core.client.name)))?;
+    core.set_inquiry(started.inquiry());
+    *watcher = Some(started);
     Ok(None)
 }
 

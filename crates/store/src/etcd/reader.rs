@@ -57,6 +57,7 @@ async fn read(core: &Core, range: &Range) -> Result<Page, Failure> {
             revision,
             keys_only: limit == 0,
             count_only: nothing,
+            ..RangeRequest::default()
         };
         let answer = core.client.range(request).await?;
         if page.revision == 0 {

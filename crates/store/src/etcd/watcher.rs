@@ -1,6 +1,6 @@
 //! One stream of changes from etcd, in the store's terms.
 
-use super::client::{Client, Failure, Stream};
+use super::client::{Client, Failure, Inquiry, Stream};
 use super::keys::{Keys, revision, stored};
 use super::wire::{WatchCreateRequest, WatchEvent};
 use crate::{Error, Event, Revision};
@@ -52,6 +52,16 @@ impl Watcher {
             prev_kv: true,
         };
         Ok(Self { stream: client.watch(order).await?, told: after })
+    }
+
+    /// Ends the stream; the next is another member's.
+    pub(super) fn leave(self, client: &Client) {
+        client.leave(&self.stream);
+    }
+
+    /// A way to ask how far the stream is, if the answer can be believed.
+    pub(super) fn inquiry(&self) -> Inquiry {
+        self.stream.inquiry()
     }
 
     /// Waits for what comes next. May be dropped while it waits; nothing is lost then.

@@ -12,6 +12,7 @@ pub(super) const RANGE: &str = "/etcdserverpb.KV/Range";
 pub(super) const TXN: &str = "/etcdserverpb.KV/Txn";
 pub(super) const COMPACT: &str = "/etcdserverpb.KV/Compact";
 pub(super) const WATCH: &str = "/etcdserverpb.Watch/Watch";
+pub(super) const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(super) struct Header {
@@ -47,6 +48,8 @@ pub(super) struct RangeRequest {
     pub(super) limit: i64,
     #[prost(int64, tag = "4")]
     pub(super) revision: i64,
+    #[prost(bool, tag = "7")]
+    pub(super) serializable: bool,
     #[prost(bool, tag = "8")]
     pub(super) keys_only: bool,
     #[prost(bool, tag = "9")]
@@ -209,6 +212,22 @@ pub(super) struct WatchRequest {
 pub(super) enum WatchOrder {
     #[prost(message, tag = "1")]
     Create(WatchCreateRequest),
+    #[prost(message, tag = "3")]
+    Progress(WatchProgressRequest),
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(super) struct WatchProgressRequest {}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(super) struct StatusRequest {}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct StatusResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
+    #[prost(string, tag = "2")]
+    pub(super) version: String,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -1,0 +1,362 @@
+//! The members of a cluster, and connections that are known to lead there.
+//!
+//! A connection is made, asked which cluster it leads to, and only then used; when it ends, it is not
+//! made again behind the back of its users. So nothing is ever written to another cluster that has
+//! taken the place of this one. Certificates are read for every connection, so new ones are found.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use http::Uri;
+use hyper_util::client::legacy::connect::HttpConnector;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Status};
+use tower::ServiceExt as _;
+
+use super::client::{Failure, causes, unary};
+use super::keys::Keys;
+use super::version::progress_is_true;
+use super::wire::{self, RangeRequest, RangeResponse, StatusRequest, StatusResponse};
+use super::{Options, Tls};
+use crate::Error;
+use crate::embedded::Fuse;
+
+/// etcd ends connections whose pings come more often than every five seconds.
+const PING: Duration = Duration::from_secs(6);
+
+/// What a connection is for. Streams have their own, so that what they carry, and how they end, does
+/// not touch the calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Calls,
+    Streams,
+}
+
+/// A connection to a member of the cluster.
+pub(super) struct Link {
+    pub(super) channel: Channel,
+    /// Where it leads.
+    pub(super) url: String,
+    /// Whether the member, asked how far a stream is, tells the truth.
+    pub(super) true_progress: bool,
+    at: usize,
+    purpose: Purpose,
+}
+
+struct Member {
+    url: String,
+    /// The cluster it was last found in; 0 as long as nobody knows.
+    cluster: AtomicU64,
+    calls: Slot,
+    streams: Slot,
+}
+
+/// Holds the connection that is in use.
+#[derive(Default)]
+struct Slot {
+    link: Mutex<Option<Arc<Link>>>,
+    connecting: tokio::sync::Mutex<()>,
+}
+
+pub(super) struct Members {
+    list: Vec<Member>,
+    calls: AtomicUsize,
+    streams: AtomicUsize,
+    /// The cluster that the store is in: that of the first member that answered.
+    cluster: OnceLock<u64>,
+    name: PathBuf,
+    attempt: Duration,
+    /// A key that this client may read.
+    key: Bytes,
+    tls: Option<Tls>,
+    /// What the files last held that was of use.
+    last_good: Mutex<Option<ClientTlsConfig>>,
+    fuse: Fuse,
+}
+
+impl Members {
+    /// Takes the addresses, and reads the files; connections are made when they are first used.
+    pub(super) fn new(options: &Options, name: PathBuf, fuse: Fuse) -> Result<Self, Error> {
+        if options.endpoints.is_empty() {
+            return Err(Error::Refused { path: name, what: "has no endpoints".to_owned() });
+        }
+        let member = |url: &String| Member {
+            url: url.clone(),
+            cluster: AtomicU64::new(0),
+            calls: Slot::default(),
+            streams: Slot::default(),
+        };
+        let members = Self {
+            list: options.endpoints.iter().map(member).collect(),
+            calls: AtomicUsize::new(0),
+            streams: AtomicUsize::new(0),
+            cluster: OnceLock::new(),
+            name,
+            attempt: options.attempt,
+            key: Keys::below(&options.prefix).mark(),
+            tls: options.tls.clone(),
+            last_good: Mutex::new(None),
+            fuse,
+        };
+        let tls = members.tls_config()?;
+        for url in &options.endpoints {
+            members.endpoint(url, tls.clone())?;
+        }
+        *members.last_good.lock().unwrap_or_else(PoisonError::into_inner) = tls;
+        Ok(members)
+    }
+
+    /// Asks all members at once which cluster they are in; refuses if they do not agree.
+    ///
+    /// Those that do not answer now are asked when they do.
+    pub(super) async fn verify(&self) -> Result<(), Error> {
+        let ask = |at| async move {
+            let _ = tokio::time::timeout(self.attempt, self.link_to(at, Purpose::Calls)).await;
+        };
+        join_all((0..self.list.len()).map(ask)).await;
+        let found = |member: &Member| {
+            let cluster = member.cluster.load(Ordering::Acquire);
+            (cluster != 0).then(|| (cluster, member.url.clone()))
+        };
+        let found: Vec<_> = self.list.iter().filter_map(found).collect();
+        let agree = found.iter().all(|(cluster, _)| Some(cluster) == self.cluster.get());
+        if agree {
+            return Ok(());
+        }
+        let each: Vec<_> = found.iter().map(|(id, url)| format!("{url} is in {id:x}")).collect();
+        let what = format!("has endpoints of different clusters: {}", each.join(", "));
+        Err(Error::Refused { path: self.name.clone(), what })
+    }
+
+    /// The cluster that the store is in; the first to ask says which.
+    pub(super) fn cluster(&self, answered: u64) -> u64 {
+        *self.cluster.get_or_init(|| answered)
+    }
+
+    /// A connection to the member whose turn it is, made if there is none.
+    pub(super) async fn link(&self, purpose: Purpose) -> Result<Arc<Link>, Failure> {
+        let at = self.turn(purpose).load(Ordering::Relaxed);
+        let linked = tokio::time::timeout(self.attempt, self.link_to(at, purpose)).await;
+        let linked = linked.unwrap_or_else(|_| {
+            let what = format!("{}: no connection in time", self.member(at).url);
+            Err(Failure::NotDone(self.unavailable(what)))
+        });
+        if linked.is_err() {
+            self.pass_on(purpose, at);
+        }
+        linked
+    }
+
+    /// Turns to the next member, and gives up a connection that is of no more use.
+    pub(super) fn leave(&self, link: &Arc<Link>, broken: bool) {
+        if broken {
+            let slot = self.member(link.at).slot(link.purpose);
+            let mut kept = slot.link.lock().unwrap_or_else(PoisonError::into_inner);
+            if kept.as_ref().is_some_and(|kept| Arc::ptr_eq(kept, link)) {
+                *kept = None;
+            }
+        }
+        self.pass_on(link.purpose, link.at);
+    }
+
+    /// Of many who find the same member wanting, the first passes the turn on.
+    fn pass_on(&self, purpose: Purpose, at: usize) {
+        let turn = self.turn(purpose);
+        let _ = turn.compare_exchange(at, at.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    fn turn(&self, purpose: Purpose) -> &AtomicUsize {
+        match purpose {
+            Purpose::Calls => &self.calls,
+            Purpose::Streams => &self.streams,
+        }
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "`new` refuses to have no members")]
+    fn member(&self, at: usize) -> &Member {
+        &self.list[at % self.list.len()]
+    }
+
+    async fn link_to(&self, at: usize, purpose: Purpose) -> Result<Arc<Link>, Failure> {
+        let slot = self.member(at).slot(purpose);
+        if let Some(link) = slot.current() {
+            return Ok(link);
+        }
+        let _one = slot.connecting.lock().await;
+        if let Some(link) = slot.current() {
+            return Ok(link);
+        }
+        let link = Arc::new(self.connect(at, purpose).await?);
+        *slot.link.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&link));
+        Ok(link)
+    }
+
+    async fn connect(&self, at: usize, purpose: Purpose) -> Result<Link, Failure> {
+        let member = self.member(at);
+        let url = member.url.clone();
+        let refused =
+            |what: String| Failure::NotDone(self.unavailable(format!("{}: {what}", member.url)));
+        let endpoint = self.fresh_endpoint(&url).map_err(Failure::NotDone)?;
+        let channel = endpoint
+            .connect_with_connector(single_use(self.attempt))
+            .await
+            .map_err(|error| refused(causes(error.to_string(), &error)))?;
+        let (cluster, version) = self
+            .identify(&channel)
+            .await
+            .map_err(|status| refused(causes(status.message().to_owned(), &status)))?;
+        self.admit(member, cluster)?;
+        let true_progress = progress_is_true(&version);
+        tracing::debug!(%url, %version, ?purpose, "connected to etcd");
+        Ok(Link { channel, url, true_progress, at, purpose })
+    }
+
+    /// The cluster and the version of whoever has answered. A client that may not ask for the
+    /// version does without it.
+    async fn identify(&self, channel: &Channel) -> Result<(u64, String), Status> {
+        let asked: Result<StatusResponse, _> =
+            unary(channel, wire::STATUS, StatusRequest {}, false).await;
+        match asked {
+            Ok(status) => Ok((status.header.unwrap_or_default().cluster_id, status.version)),
+            Err(status)
+                if matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated) =>
+            {
+                let request = RangeRequest {
+                    key: self.key.clone(),
+                    serializable: true,
+                    count_only: true,
+                    ..RangeRequest::default()
+                };
+                let answer: RangeResponse = unary(channel, wire::RANGE, request, false).await?;
+                Ok((answer.header.unwrap_or_default().cluster_id, String::new()))
+            }
+            Err(status) => Err(status),
+        }
+    }
+
+    /// Lets a member take part if it is in the right cluster. The store fails when no member can be.
+    fn admit(&self, member: &Member, found: u64) -> Result<(), Failure> {
+        let expected = self.cluster(found);
+        let before = member.cluster.swap(found, Ordering::AcqRel);
+        if found == expected {
+            return Ok(());
+        }
+        let what = format!(
+            "{} answers as cluster {found:x}, but this store is in cluster {expected:x}",
+            member.url
+        );
+        let foreign = |member: &Member| {
+            let cluster = member.cluster.load(Ordering::Acquire);
+            cluster != 0 && cluster != expected
+        };
+        if self.list.iter().all(foreign) {
+            let error = Error::Failed { what };
+            self.fuse.blow(&error);
+            return Err(Failure::Final(error));
+        }
+        if before != found {
+            tracing::error!("{what}; it is not used");
+        }
+        Err(Failure::NotDone(self.unavailable(what)))
+    }
+
+    fn unavailable(&self, what: String) -> Error {
+        Error::Unavailable { path: self.name.clone(), what }
+    }
+
+    /// How to connect now, with what the files hold; if that is of no use, with what they last held.
+    fn fresh_endpoint(&self, url: &str) -> Result<Endpoint, Error> {
+        let fresh = self.tls_config().and_then(|tls| Ok((self.endpoint(url, tls.clone())?, tls)));
+        let mut last_good = self.last_good.lock().unwrap_or_else(PoisonError::into_inner);
+        match fresh {
+            Ok((endpoint, tls)) => {
+                *last_good = tls;
+                Ok(endpoint)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "connecting to etcd with the certificates from before");
+                self.endpoint(url, last_good.clone())
+            }
+        }
+    }
+
+    fn endpoint(&self, url: &str, tls: Option<ClientTlsConfig>) -> Result<Endpoint, Error> {
+        let refuse = |what: String| Error::Refused { path: self.name.clone(), what };
+        let endpoint = Endpoint::from_shared(url.to_owned())
+            .map_err(|error| refuse(format!("has a bad endpoint {url}: {error}")))?
+            .connect_timeout(self.attempt)
+            .http2_keep_alive_interval(PING)
+            .keep_alive_timeout(self.attempt)
+            .keep_alive_while_idle(true)
+            .initial_connection_window_size(8 << 20)
+            .initial_stream_window_size(4 << 20);
+        match tls {
+            Some(tls) if url.starts_with("https:") => endpoint.tls_config(tls).map_err(|error| {
+                let what = causes(error.to_string(), &error);
+                refuse(format!("cannot use the certificates for {url}: {what}"))
+            }),
+            _ => Ok(endpoint),
+        }
+    }
+
+    fn tls_config(&self) -> Result<Option<ClientTlsConfig>, Error> {
+        let Some(tls) = &self.tls else { return Ok(None) };
+        let read = |path: &PathBuf| {
+            std::fs::read(path)
+                .map_err(|error| Error::Unavailable { path: path.clone(), what: error.to_string() })
+        };
+        let mut config = ClientTlsConfig::new();
+        if let Some(ca) = &tls.ca {
+            config = config.ca_certificate(Certificate::from_pem(read(ca)?));
+        }
+        if let Some((cert, key)) = &tls.identity {
+            config = config.identity(Identity::from_pem(read(cert)?, read(key)?));
+        }
+        Ok(Some(config))
+    }
+}
+
+impl Member {
+    fn slot(&self, purpose: Purpose) -> &Slot {
+        match purpose {
+            Purpose::Calls => &self.calls,
+            Purpose::Streams => &self.streams,
+        }
+    }
+}
+
+impl Slot {
+    fn current(&self) -> Option<Arc<Link>> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Connects once. A channel wants to connect again when its connection has ended, and would not ask
+/// who answers then.
+fn single_use(
+    limit: Duration,
+) -> impl tower::Service<
+    Uri,
+    Response = <HttpConnector as tower::Service<Uri>>::Response,
+    Error = Box<dyn std::error::Error + Send + Sync>,
+    Future: Send,
+> + Send {
+    let mut http = HttpConnector::new();
+    http.enforce_http(false);
+    http.set_nodelay(true);
+    http.set_connect_timeout(Some(limit));
+    let mut unused = Some(http);
+    tower::service_fn(move |uri: Uri| {
+        let http = unused.take();
+        async move {
+            match http {
+                Some(http) => Ok(http.oneshot(uri).await?),
+                None => Err("the connection has ended".into()),
+            }
+        }
+    })
+}

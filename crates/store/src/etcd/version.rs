@@ -1,0 +1,50 @@
+//! What can be relied on in which version of etcd.
+
+/// Whether a member of this version, asked how far a stream is, answers only for changes that it has
+/// sent before. Before 3.4.31 and 3.5.13 the answer could overtake them.
+pub(super) fn progress_is_true(version: &str) -> bool {
+    // What comes before a release may have been made before its repairs.
+    let Some([major, minor, patch]) = numbers(version) else { return false };
+    match (major, minor) {
+        (3, 0..=3) => false,
+        (3, 4) => patch >= 31,
+        (3, 5) => patch >= 13,
+        (major, _) => major >= 3,
+    }
+}
+
+fn numbers(version: &str) -> Option<[u32; 3]> {
+    let release = version.split('+').next()?;
+    let mut parts = release.split('.').map(|part| part.parse().ok());
+    let numbers = [parts.next()??, parts.next()??, parts.next()??];
+    parts.next().is_none().then_some(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_true_since_its_repair() {
+        for (version, is_true) in [
+            ("3.3.27", false),
+            ("3.4.23", false),
+            ("3.4.30", false),
+            ("3.4.31", true),
+            ("3.5.1", false),
+            ("3.5.12", false),
+            ("3.5.13", true),
+            ("3.5.16+dfsg", true),
+            ("3.5.13-rc.1", false),
+            ("3.6.0", true),
+            ("3.6.0-alpha.0", false),
+            ("4.0.0", true),
+            ("2.3.8", false),
+            ("3.5", false),
+            ("", false),
+            ("3.5.16.1", false),
+        ] {
+            assert_eq!(progress_is_true(version), is_true, "{version}");
+        }
+    }
+}
