@@ -108,6 +108,14 @@ impl Caches {
         }
     }
 
+    /// Forgets all that was put in, before the feed has begun.
+    pub fn clear(&self) {
+        for cache in self.by_prefix.values() {
+            *cache.write() = State::default();
+            cache.last.store(0, Ordering::Release);
+        }
+    }
+
     /// Ends loading: the caches hold the state as of `revision`, and changes are known after `floor`.
     pub fn loaded(&self, revision: u64, floor: u64) {
         for cache in self.by_prefix.values() {

@@ -233,11 +233,42 @@ const REMEMBERED: u64 = 10_000;
 /// enough that the memory it takes for a moment does not show.
 const PAGE: usize = 500;
 
+/// How often the caches are filled again when compactions overtake that.
+const TRIES: usize = 5;
+
 /// Fills caches from the store and keeps them up to date from then on.
 pub async fn attach(
     store: &Arc<dyn Store>,
     caches: &Arc<Caches>,
 ) -> Result<(), windlass_store::Error> {
+    let mut tries = 1;
+    loop {
+        let attached = match fill(store, caches).await {
+            Ok(revision) => {
+                let feed = caches.clone();
+                store.follow(revision, Box::new(move |message| feed.hear(message)))
+            }
+            Err(error) => Err(error),
+        };
+        match attached {
+            Err(windlass_store::Error::Compacted { floor }) if tries < TRIES => {
+                tracing::warn!(floor, "history was compacted during the start; beginning again");
+                caches.clear();
+                tries += 1;
+            }
+            Ok(()) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    caches.start();
+    Ok(())
+}
+
+/// Reads everything at one revision, which it returns, and what led there.
+async fn fill(
+    store: &Arc<dyn Store>,
+    caches: &Arc<Caches>,
+) -> Result<u64, windlass_store::Error> {
     let mut after: Option<String> = None;
     let mut revision = None;
     loop {
@@ -268,7 +299,5 @@ pub async fn attach(
         seen = last.revision;
         caches.remember(&past);
     }
-    caches.start();
-    let feed = caches.clone();
-    store.follow(revision, Box::new(move |message| feed.hear(message)))
+    Ok(revision)
 }

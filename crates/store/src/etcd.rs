@@ -2,9 +2,10 @@
 //!
 //! The store's revision is the cluster's, and counts the changes of others too. [`client`] makes
 //! the calls on connections to [`members`], [`txn`] and [`reader`] say what they mean; [`feed`] is the task that owns the sinks
-//! and one [`watcher`]; [`core`] is what they share.
+//! and one [`watcher`], [`compactor`] the one that forgets history; [`core`] is what they share.
 
 mod client;
+mod compactor;
 mod core;
 mod feed;
 mod keys;
@@ -30,8 +31,9 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use crate::embedded::Fuse;
 use crate::{BoxFuture, Committed, Error, Event, Page, Range, Revision, Sink, Store, Write};
 use client::Client;
+use compactor::Compactor;
 use core::{Core, Go};
-use feed::{Command, Feed, give};
+use feed::{Feed, Follow, replay};
 use keys::Keys;
 
 /// How to reach an [`Etcd`] store.
@@ -47,6 +49,10 @@ pub struct EtcdOptions {
     pub attempt: Duration,
     /// How long a call may take before it fails.
     pub patience: Duration,
+    /// How often to forget old history. `None` if etcd does that by itself, or another of its users.
+    pub compaction: Option<Duration>,
+    /// History younger than this is kept, unless somebody else forgets it.
+    pub retain_age: Duration,
 }
 
 use EtcdOptions as Options;
@@ -69,6 +75,8 @@ impl EtcdOptions {
             prefix: "/windlass".to_owned(),
             attempt: Duration::from_secs(2),
             patience: Duration::from_secs(5),
+            compaction: Some(Duration::from_secs(5 * 60)),
+            retain_age: Duration::from_secs(5 * 60),
         }
     }
 }
@@ -76,7 +84,7 @@ impl EtcdOptions {
 /// The store on an etcd cluster. Dropping it closes it.
 pub struct Etcd {
     core: Arc<Core>,
-    inbox: UnboundedSender<Command>,
+    inbox: UnboundedSender<Follow>,
     handle: Handle,
     runtime: Mutex<Option<Runtime>>,
 }
@@ -93,6 +101,7 @@ impl Etcd {
             .enable_all()
             .build()
             .map_err(|error| Error::Unavailable { path: name.clone(), what: error.to_string() })?;
+        let (interval, age) = (options.compaction, options.retain_age);
         let opening = async move {
             let client = Client::open(&options, name, fuse.clone()).await?;
             Core::open(client, Keys::below(&options.prefix), fuse).await.map(Arc::new)
@@ -104,8 +113,9 @@ impl Etcd {
                 return Err(error);
             }
         };
-        let (inbox, commands) = unbounded_channel();
-        runtime.spawn(Feed::new(Arc::clone(&core), commands).run());
+        let (inbox, wanted) = unbounded_channel();
+        runtime.spawn(Feed::new(Arc::clone(&core), wanted).run());
+        runtime.spawn(Compactor::new(Arc::clone(&core), interval, age, Instant::now()).run());
         tracing::debug!(etcd = %core.client.name.display(), revision = core.position(), "store is open");
         let handle = runtime.handle().clone();
         Ok(Self { core, inbox, handle, runtime: Mutex::new(Some(runtime)) })
@@ -126,7 +136,7 @@ impl Etcd {
 
     fn shut(&self) {
         self.core.closed.store(true, Ordering::Release);
-        let _ = self.inbox.send(Command::Close);
+        self.core.end();
     }
 }
 
@@ -181,14 +191,11 @@ impl Store for Etcd {
         let (after, sink) = wait(&self.handle, async move {
             let upto = core.within(after).await?;
             core.prepare(after, upto).await?;
-            let mut seen = after;
-            let mut tell = |events: &[Event]| give(&mut sink, &mut seen, events).map(|()| Go::On);
-            core.replay(after, upto, &mut tell).await?;
-            Ok((upto.max(seen), sink))
+            let seen = replay(&core, after, upto, &mut sink).await?;
+            Ok((seen, sink))
         })?;
         let (done, answer) = sync_channel(1);
-        let command = Command::Follow { after, sink, done };
-        self.inbox.send(command).map_err(|_| Error::Closed)?;
+        self.inbox.send(Follow { after, sink, done }).map_err(|_| Error::Closed)?;
         answer.recv().unwrap_or(Err(Error::Closed))
     }
 

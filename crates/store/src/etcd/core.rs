@@ -53,6 +53,8 @@ pub(super) struct Core {
     /// The last round that has ended, and how; whoever leads the next holds it.
     round: tokio::sync::Mutex<(u64, Result<Revision, Error>)>,
     pub(super) closed: AtomicBool,
+    /// Ends the tasks of the store.
+    end: watch::Sender<bool>,
     /// Commits share it; closing waits for it.
     pub(super) gate: RwLock<()>,
 }
@@ -88,6 +90,7 @@ impl Core {
             rounds: AtomicU64::new(0),
             round: tokio::sync::Mutex::new((0, Ok(opened))),
             closed: AtomicBool::new(false),
+            end: watch::Sender::new(false),
             gate: RwLock::new(()),
         })
     }
@@ -122,6 +125,16 @@ impl Core {
         self.last.store(revision, Ordering::Release);
         self.opened.store(revision, Ordering::Release);
         self.advance(&News { events: Vec::new(), upto: revision, changed: false });
+    }
+
+    /// Ends the tasks of the store.
+    pub(super) fn end(&self) {
+        self.end.send_replace(true);
+    }
+
+    /// Waits until the tasks of the store are to end.
+    pub(super) async fn ended(&self) {
+        let _ = self.end.subscribe().wait_for(|end| *end).await;
     }
 
     /// Notes whom to ask how far the feed's stream is.

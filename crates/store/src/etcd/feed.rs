@@ -16,18 +16,17 @@ use crate::{Error, Event, Message, Range, Revision, Sink};
 /// The first and the longest pause before the stream is opened again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// What the feed is asked for.
-pub(super) enum Command {
-    /// Attach a sink that has seen everything up to `after`.
-    Follow { after: Revision, sink: Sink, done: SyncSender<Result<(), Error>> },
-    /// End.
-    Close,
+/// Asks the feed to attach a sink that has seen everything up to `after`.
+pub(super) struct Follow {
+    pub(super) after: Revision,
+    pub(super) sink: Sink,
+    pub(super) done: SyncSender<Result<(), Error>>,
 }
 
 /// The task that owns the sinks.
 pub(super) struct Feed {
     pub(super) core: Arc<Core>,
-    pub(super) inbox: UnboundedReceiver<Command>,
+    pub(super) inbox: UnboundedReceiver<Follow>,
     /// Each with the newest revision it has seen.
     pub(super) sinks: Vec<(Revision, Sink)>,
     pub(super) watcher: Option<Watcher>,
@@ -37,24 +36,32 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    pub(super) fn new(core: Arc<Core>, inbox: UnboundedReceiver<Command>) -> Self {
+    pub(super) fn new(core: Arc<Core>, inbox: UnboundedReceiver<Follow>) -> Self {
         Self { core, inbox, sinks: Vec::new(), watcher: None, pause: Duration::ZERO, anew: false }
     }
 
     /// Feeds the sinks until the store is closed.
     pub(super) async fn run(mut self) {
         let core = Arc::clone(&self.core);
+        tokio::select! {
+            () = core.ended() => {}
+            () = self.work() => {}
+        }
+    }
+
+    async fn work(&mut self) {
+        let core = Arc::clone(&self.core);
         loop {
-            // Not among what follows, because nothing must interrupt it.
+            // Not among what follows, because none of that must interrupt it.
             if self.anew {
                 self.begin_anew().await;
             }
             tokio::select! {
-                command = self.inbox.recv() => match command {
-                    Some(Command::Follow { after, sink, done }) => {
+                wanted = self.inbox.recv() => match wanted {
+                    Some(Follow { after, sink, done }) => {
                         let _ = done.send(self.follow(after, sink).await);
                     }
-                    Some(Command::Close) | None => break,
+                    None => break,
                 },
                 () = core.stalled.notified() => {
                     tracing::warn!(etcd = %core.client.name.display(), "the watch stalls; opening another");
@@ -138,15 +145,42 @@ impl Feed {
 
     /// Attaches a sink after giving it what came since its replay.
     async fn follow(&mut self, after: Revision, mut sink: Sink) -> Result<(), Error> {
-        let mut seen = after;
         let upto = self.core.position();
-        if self.core.last.load(Ordering::Acquire) > after {
-            let core = Arc::clone(&self.core);
-            let mut tell = |events: &[Event]| give(&mut sink, &mut seen, events).map(|()| Go::On);
-            core.replay(after, upto, &mut tell).await?;
-        }
+        let seen = if self.core.last.load(Ordering::Acquire) > after {
+            replay(&self.core, after, upto, &mut sink).await?
+        } else {
+            after
+        };
         self.sinks.push((seen.max(upto), sink));
         Ok(())
+    }
+}
+
+/// Gives a sink the changes after `after` and up to `upto`, which the feed must be past; returns up to
+/// where it has seen everything.
+///
+/// If a compaction overtakes the replay, the sink is given the newest state instead.
+pub(super) async fn replay(
+    core: &Core,
+    after: Revision,
+    upto: Revision,
+    sink: &mut Sink,
+) -> Result<Revision, Error> {
+    let mut seen = after;
+    let mut tell_changes = |events: &[Event]| give(sink, &mut seen, events).map(|()| Go::On);
+    match core.replay(after, upto, &mut tell_changes).await {
+        Ok(()) => Ok(seen.max(upto)),
+        Err(Error::Compacted { floor }) => {
+            tracing::warn!(
+                floor,
+                seen,
+                "history was compacted while it was read; reading everything"
+            );
+            let page = reader::range(core, &Range::default()).await?;
+            tell(sink, Message::Reset(&page))?;
+            Ok(page.revision)
+        }
+        Err(error) => Err(error),
     }
 }
 

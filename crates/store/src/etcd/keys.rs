@@ -24,6 +24,11 @@ impl Keys {
         Bytes::copy_from_slice(self.prefix.as_bytes())
     }
 
+    /// The key by which servers agree on who compacts. No feed shows it.
+    pub(super) fn compaction(&self) -> Bytes {
+        Bytes::from(format!("{}.compaction", self.prefix.trim_end_matches('/')))
+    }
+
     pub(super) fn end(&self) -> Bytes {
         after_prefix(self.prefix.as_bytes())
     }
@@ -109,6 +114,8 @@ mod tests {
         assert_eq!(bounds("a/", Some("a/b")), some("/windlass/a/b\\x00", "/windlass/a0"));
         assert_eq!(bounds("b/", Some("a")), some("/windlass/b/", "/windlass/b0"));
         assert_eq!(bounds("b/", Some("c")), None);
+        assert_eq!(keys.compaction(), "/windlass.compaction");
+        assert!(keys.compaction() < keys.mark());
         assert_eq!(keys.short(b"/windlass/"), None);
         assert_eq!(keys.short(b"/windlassa"), None);
         assert_eq!(keys.short(b"/windlass/a"), Some("a".to_owned()));

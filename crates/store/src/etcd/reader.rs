@@ -6,8 +6,12 @@ use super::keys::{stored, successor};
 use super::wire::{KeyValue, RangeRequest};
 use crate::{Error, Page, Range, Revision};
 
-/// How many keys are asked for at once, so that no answer blocks a member for long.
+/// How many keys are asked for at once at most, so that no answer blocks a member for long.
 const CHUNK: usize = 1_000;
+/// How many are asked for first, when nobody knows how large they are.
+const FIRST_CHUNK: usize = 100;
+/// How large an answer should be at most, as far as those before it can tell.
+const CHUNK_BYTES: usize = 4 << 20;
 /// How often a read of the newest state is begun again when compactions overtake it.
 const TRIES: usize = 3;
 
@@ -47,9 +51,10 @@ async fn read(core: &Core, range: &Range) -> Result<Page, Failure> {
     let limit = range.limit.unwrap_or(usize::MAX);
     let mut page = Page { revision: 0, items: Vec::new(), more: false };
     let mut revision = at;
+    let mut chunk = FIRST_CHUNK;
     loop {
         // To etcd, a limit of none is no limit.
-        let wanted = (limit - page.items.len().min(limit)).clamp(1, CHUNK);
+        let wanted = (limit - page.items.len().min(limit)).clamp(1, chunk);
         let request = RangeRequest {
             key,
             range_end: range_end.clone(),
@@ -72,6 +77,7 @@ async fn read(core: &Core, range: &Range) -> Result<Page, Failure> {
             page.more = !answer.kvs.is_empty();
             return Ok(page);
         }
+        chunk = next_chunk(&answer.kvs);
         let last = answer.kvs.last().map(|kv| successor(&kv.key));
         page.items.extend(answer.kvs.into_iter().filter_map(|kv| item(core, kv)));
         page.more = answer.more;
@@ -80,6 +86,13 @@ async fn read(core: &Core, range: &Range) -> Result<Page, Failure> {
             _ => return Ok(page),
         }
     }
+}
+
+/// How many keys to ask for after these.
+fn next_chunk(kvs: &[KeyValue]) -> usize {
+    let bytes: usize = kvs.iter().map(|kv| kv.key.len() + kv.value.len()).sum();
+    let each = bytes / kvs.len().max(1);
+    (CHUNK_BYTES / each.max(1)).clamp(1, CHUNK)
 }
 
 fn item(core: &Core, kv: KeyValue) -> Option<(String, crate::Stored)> {
@@ -108,5 +121,22 @@ pub(super) async fn compact(core: &Core, upto: Revision) -> Result<(), Error> {
             error => Err(error),
         },
         Err(failure) => Err(failure.into_error(&core.client.name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_answer_is_about_as_large_as_it_may_be() {
+        let kvs = |count: usize, bytes: usize| {
+            vec![KeyValue { value: vec![0; bytes].into(), ..KeyValue::default() }; count]
+        };
+        for (count, bytes, next) in
+            [(0, 0, CHUNK), (9, 100, CHUNK), (3, 8 << 10, 512), (2, 1 << 20, 4), (1, 8 << 20, 1)]
+        {
+            assert_eq!(next_chunk(&kvs(count, bytes)), next, "{count} of {bytes} bytes");
+        }
     }
 }

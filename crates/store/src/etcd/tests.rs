@@ -4,7 +4,10 @@
 //! `PATH`. A process is used by one store at a time and again by the next, because the suite
 //! expects no other writer.
 
+mod compaction;
 mod faults;
+mod members;
+mod pauses;
 mod process;
 mod replicas;
 mod reset;
@@ -66,4 +69,16 @@ fn keys_seen(store: &Etcd, after: Revision) -> Arc<Mutex<Vec<String>>> {
     };
     store.follow(after, Box::new(take)).unwrap();
     seen
+}
+
+async fn until(holds: impl Fn() -> bool) {
+    until_within(Duration::from_secs(10), holds).await;
+}
+
+async fn until_within(limit: Duration, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < limit, "it never came");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }

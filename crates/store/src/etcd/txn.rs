@@ -1,5 +1,7 @@
 //! One change as one transaction.
 
+use bytes::Bytes;
+
 use super::client::Failure;
 use super::core::Core;
 use super::keys::{revision, stored};
@@ -23,7 +25,13 @@ pub(super) async fn commit(core: &Core, write: Write) -> Result<Committed, Error
         Failure::Open(error) => unknown(error),
         failure => failure.into_error(&core.client.name),
     };
-    let answer = core.client.txn(request(core, write)).await.map_err(fail)?;
+    let (before, key) = (core.position(), core.keys.full(&write.key));
+    let answer = match core.client.txn(request(core, write)).await {
+        Err(Failure::Final(full @ Error::Full { .. })) => {
+            return Err(refused_as_full(core, key, before, full).await);
+        }
+        answer => answer.map_err(fail)?,
+    };
     let at = core.client.check(answer.header).map_err(fail)?;
     match outcome(answer) {
         Outcome::Done(previous) => {
@@ -57,6 +65,16 @@ fn unknown(error: Error) -> Error {
     match error {
         Error::Unavailable { path, what } => Error::Unknown { path, what },
         error => error,
+    }
+}
+
+/// The error for a change that etcd says it has no space for. Mostly it was not made; but etcd looks
+/// twice, and if only the second look finds no space, it makes the change and says the same.
+async fn refused_as_full(core: &Core, key: Bytes, before: Revision, full: Error) -> Error {
+    let look = RangeRequest { key, keys_only: true, ..RangeRequest::default() };
+    match core.client.range(look).await {
+        Ok(found) if found.kvs.iter().all(|kv| revision(kv.mod_revision) <= before) => full,
+        _ => unknown(core.client.unavailable("database space exceeded")),
     }
 }
 

@@ -72,17 +72,27 @@ async fn a_cluster_that_went_back_fails_the_store() {
 async fn a_full_database_says_so_and_is_still_read() {
     let process = Process::own(&["--quota-backend-bytes=4000000"]);
     let store = open(&process, "/x").unwrap();
-    let mut written = 0;
-    let refused = loop {
-        match store.commit(put(&format!("{written}"), vec![7; 500_000])).await {
-            Ok(_) => written += 1,
-            Err(error) => break error,
+    let mut written = Vec::new();
+    let mut open = Vec::new();
+    for n in 0.. {
+        let key = format!("{n:03}");
+        match store.commit(put(&key, vec![7; 500_000])).await {
+            Ok(_) => written.push(key),
+            // etcd notices too late, and says of what it has written that it has no space for it.
+            Err(Error::Unknown { .. }) => open.push(key),
+            Err(Error::Full { .. }) => break,
+            Err(error) => panic!("{error}"),
         }
-        assert!(written < 100, "it is never full");
-    };
-    assert!(matches!(refused, Error::Full { .. }), "{refused}");
+        assert!(n < 100, "it is never full");
+    }
     assert_eq!(store.failure(), None);
-    assert_eq!(store.range(Range::default()).await.unwrap().items.len(), written);
+    store.catch_up().await.unwrap();
+    let page = store.range(Range::default()).await.unwrap();
+    let mut found: Vec<_> = page.items.into_iter().map(|(key, _)| key).collect();
+    found.retain(|key| !open.contains(key));
+    assert_eq!(found, written);
+    // What is there can be deleted.
+    store.commit(delete(&written[0])).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -151,12 +161,4 @@ async fn a_cluster_loses_its_members_one_by_one() {
     seen.dedup();
     assert_eq!(seen, acknowledged);
     assert_eq!(store.failure(), None);
-}
-
-async fn until(holds: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < Duration::from_secs(10), "it never came");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }

@@ -61,6 +61,11 @@ impl Process {
         self.member().wipe().unwrap();
     }
 
+    /// Ends the alarm of a database that was full, and gives back what compactions freed.
+    pub(super) fn make_room(&self) {
+        self.cluster.as_ref().unwrap().members()[0].make_room().unwrap();
+    }
+
     fn member(&mut self) -> &mut Member {
         &mut self.cluster.as_mut().unwrap().members_mut()[0]
     }

@@ -1,0 +1,237 @@
+//! Forgets old history: one of all servers at a time does it, and all of them notice when somebody
+//! else has, be it etcd itself or another of its users.
+//!
+//! Who wants to compact puts the revision under a key that all servers of the store share, if nobody
+//! has since the last time it looked. So there is one compaction in an interval, and if the server
+//! that does them is gone, another takes over one interval later.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::client::Failure;
+use super::core::Core;
+use super::reader;
+use super::wire::{
+    Compare, CompareResult, CompareTarget, CompareTo, KeyValue, PutRequest, RangeRequest, Request,
+    Response, TxnRequest,
+};
+use crate::{Error, Range, Revision};
+
+/// How often to look at least whether somebody has compacted.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// Who has compacted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// This store.
+    Us,
+    /// Another server on the same store.
+    Sibling,
+    /// etcd by itself, or another of its users.
+    Other,
+}
+
+/// Compacts, and keeps the store's floor up to date.
+pub(super) struct Compactor {
+    core: Arc<Core>,
+    plan: Option<Plan>,
+    /// How often the shared key had been written when this was last known.
+    turn: i64,
+    /// The last floor that was told of.
+    told: Revision,
+}
+
+impl Compactor {
+    /// One that compacts every `interval`, or only looks on, and leaves history younger than `age`.
+    pub(super) fn new(
+        core: Arc<Core>,
+        interval: Option<Duration>,
+        age: Duration,
+        now: Instant,
+    ) -> Self {
+        let told = core.floor();
+        let plan = interval.map(|interval| Plan::new(interval, age, now));
+        Self { core, plan, turn: 0, told }
+    }
+
+    /// Works until the store is closed.
+    pub(super) async fn run(mut self) {
+        let core = Arc::clone(&self.core);
+        let work = async {
+            let period = self.plan.as_ref().map_or(LOOK, |plan| plan.interval.min(LOOK));
+            loop {
+                tokio::time::sleep(period).await;
+                match self.round(Instant::now()).await {
+                    Ok(Some((by, floor))) => tell(by, floor),
+                    Ok(None) => {}
+                    Err(error) => tracing::warn!(%error, "history could not be compacted"),
+                }
+            }
+        };
+        tokio::select! {
+            () = core.ended() => {}
+            () = work => {}
+        }
+    }
+
+    /// Compacts if it is time, and else looks whether somebody has; says who has since the last round.
+    pub(super) async fn round(&mut self, now: Instant) -> Result<Option<(By, Revision)>, Error> {
+        let target = match &mut self.plan {
+            Some(plan) => {
+                plan.note(now, self.core.newest().await?);
+                plan.target(now).filter(|target| *target > self.core.floor())
+            }
+            None => None,
+        };
+        let ours = match target {
+            Some(target) => self.compact(target).await?.then_some(target),
+            None => None,
+        };
+        let floor = self.look().await?;
+        if floor == self.told {
+            return Ok(None);
+        }
+        self.told = floor;
+        if ours == Some(floor) {
+            return Ok(Some((By::Us, floor)));
+        }
+        let claim = self.claim().await?;
+        let claimed = claim.and_then(|kv| std::str::from_utf8(&kv.value).ok()?.parse().ok());
+        Ok(Some((if claimed == Some(floor) { By::Sibling } else { By::Other }, floor)))
+    }
+
+    /// The revision that history is there from.
+    async fn look(&self) -> Result<Revision, Error> {
+        let at = Some(self.core.floor());
+        let nothing = Range { at, limit: Some(0), ..Range::default() };
+        match reader::range(&self.core, &nothing).await {
+            // If it was, the floor has been raised by now.
+            Ok(_) | Err(Error::Compacted { .. }) => Ok(self.core.floor()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Compacts if it is this store's turn; whether it was.
+    async fn compact(&mut self, target: Revision) -> Result<bool, Error> {
+        match self.take_turn(target).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            // Compacting is what makes room, so it must not need any.
+            Err(Failure::Final(Error::Full { .. })) => {}
+            Err(failure) => return Err(failure.into_error(&self.core.client.name)),
+        }
+        reader::compact(&self.core, target).await?;
+        // The shared key is in no feed. Readers should not be the ones who wait for that to be known.
+        let _ = self.core.catch_up().await;
+        Ok(true)
+    }
+
+    async fn take_turn(&mut self, target: Revision) -> Result<bool, Failure> {
+        let key = self.core.keys.compaction();
+        let unchanged = Compare {
+            result: CompareResult::Equal.into(),
+            target: CompareTarget::Version.into(),
+            key: key.clone(),
+            to: Some(CompareTo::Version(self.turn)),
+        };
+        let value = target.to_string().into();
+        let put = PutRequest { key: key.clone(), value, ..PutRequest::default() };
+        let look = RangeRequest { key, ..RangeRequest::default() };
+        let request = TxnRequest {
+            compare: vec![unchanged],
+            success: vec![Request::Put(put).into()],
+            failure: vec![Request::Range(look).into()],
+        };
+        let answer = self.core.client.txn(request).await?;
+        if answer.succeeded {
+            self.turn += 1;
+            return Ok(true);
+        }
+        let found = answer.responses.into_iter().next().and_then(|op| op.response);
+        self.turn = match found {
+            Some(Response::Range(found)) => found.kvs.first().map_or(0, |kv| kv.version),
+            _ => 0,
+        };
+        Ok(false)
+    }
+
+    /// What the shared key holds.
+    async fn claim(&self) -> Result<Option<KeyValue>, Error> {
+        let key = self.core.keys.compaction();
+        let answer = self.core.client.range(RangeRequest { key, ..RangeRequest::default() }).await;
+        let answer = answer.map_err(|failure| failure.into_error(&self.core.client.name))?;
+        Ok(answer.kvs.into_iter().next())
+    }
+}
+
+fn tell(by: By, floor: Revision) {
+    match by {
+        By::Us => tracing::info!(floor, "compacted the history"),
+        By::Sibling => tracing::info!(floor, "another server has compacted the history"),
+        By::Other => {
+            tracing::info!(floor, "etcd or another of its users has compacted the history");
+        }
+    }
+}
+
+/// When to compact, and up to where.
+struct Plan {
+    interval: Duration,
+    age: Duration,
+    /// When this store last wanted to.
+    last: Instant,
+    /// Where the store was when, in order.
+    seen: VecDeque<(Instant, Revision)>,
+}
+
+impl Plan {
+    fn new(interval: Duration, age: Duration, now: Instant) -> Self {
+        Self { interval, age, last: now, seen: VecDeque::new() }
+    }
+
+    /// Takes note of where the store is.
+    fn note(&mut self, now: Instant, revision: Revision) {
+        self.seen.push_back((now, revision));
+    }
+
+    /// The newest revision that is old enough, if it is time.
+    fn target(&mut self, now: Instant) -> Option<Revision> {
+        let old =
+            self.seen.partition_point(|(at, _)| now.saturating_duration_since(*at) >= self.age);
+        // All but the newest of the old ones are of no more use.
+        self.seen.drain(..old.saturating_sub(1));
+        if now.saturating_duration_since(self.last) < self.interval {
+            return None;
+        }
+        self.last = now;
+        self.seen.front().filter(|_| old > 0).map(|(_, revision)| *revision)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn history_is_kept_for_its_age_and_forgotten_at_intervals() {
+        let begin = Instant::now();
+        let minutes = |n| Duration::from_secs(60 * n);
+        for (interval, age, forgotten) in [
+            (5, 5, vec![(10, 105), (15, 110), (20, 115)]),
+            (1, 5, (6..=20).map(|n| (n, 100 + n - 5)).collect()),
+            (10, 5, vec![(10, 105), (20, 115)]),
+            (5, 0, vec![(5, 105), (10, 110), (15, 115), (20, 120)]),
+        ] {
+            let mut plan = Plan::new(minutes(interval), minutes(age), begin);
+            let mut found = Vec::new();
+            for n in 1..=20 {
+                let now = begin + minutes(n);
+                plan.note(now, 100 + n);
+                found.extend(plan.target(now).map(|revision| (n, revision)));
+                assert!(plan.seen.len() <= 7, "memory is bounded");
+            }
+            assert_eq!(found, forgotten, "every {interval} min, older than {age} min");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Who compacts when, and what the others notice of it.
+
+use super::*;
+use crate::etcd::compactor::By;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A compactor that is told what time it is.
+struct Driven<'a> {
+    store: &'a Etcd,
+    compactor: Option<Compactor>,
+    begun: Instant,
+}
+
+impl<'a> Driven<'a> {
+    fn new(store: &'a Etcd, interval: Option<Duration>) -> Self {
+        let begun = Instant::now();
+        let compactor = Compactor::new(Arc::clone(&store.core), interval, 5 * MINUTE, begun);
+        Self { store, compactor: Some(compactor), begun }
+    }
+
+    async fn at(&mut self, minute: u32) -> Option<(By, Revision)> {
+        let mut compactor = self.compactor.take().unwrap();
+        let now = self.begun + MINUTE * minute;
+        let round = async move {
+            let told = compactor.round(now).await.unwrap();
+            (compactor, told)
+        };
+        let (compactor, told) = self.store.handle.spawn(round).await.unwrap();
+        self.compactor = Some(compactor);
+        told
+    }
+}
+
+async fn write(store: &Etcd) -> Revision {
+    store.commit(put("k", "1")).await.unwrap().revision
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_take_turns_and_know_who_it_was() {
+    let process = Process::own(&[]);
+    let [a, b] = [0, 1].map(|_| open(&process, "/shared").unwrap());
+    let stranger = open(&process, "/strange").unwrap();
+    let [mut one, mut two] = [&a, &b].map(|store| Driven::new(store, Some(5 * MINUTE)));
+    let seen = keys_seen(&b, b.revision());
+    let first = write(&a).await;
+    assert_eq!((one.at(1).await, two.at(1).await), (None, None));
+    let second = write(&a).await;
+    // What is not five minutes old stays.
+    assert_eq!((one.at(5).await, two.at(5).await), (None, None));
+    assert_eq!(one.at(10).await, Some((By::Us, second)));
+    assert_eq!(two.at(10).await, Some((By::Sibling, second)));
+    assert_eq!((a.floor(), b.floor()), (second, second));
+    assert_eq!(b.history(first, 1).await, Err(Error::Compacted { floor: second }));
+    // The first is gone, and the second takes over.
+    write(&a).await;
+    assert_eq!(two.at(11).await, None);
+    let told = two.at(16).await.unwrap();
+    assert_eq!((told.0, b.floor()), (By::Us, told.1));
+    assert!(told.1 > second);
+    // When the first is back it is not its turn.
+    assert_eq!(one.at(20).await, Some((By::Sibling, told.1)));
+    // Somebody else compacts, and both notice.
+    let third = write(&a).await;
+    stranger.catch_up().await.unwrap();
+    stranger.compact(third).await.unwrap();
+    assert_eq!(one.at(21).await, Some((By::Other, third)));
+    assert_eq!(two.at(21).await, Some((By::Other, third)));
+    assert_eq!(two.at(22).await, None);
+    assert_eq!(seen.lock().unwrap().len(), 4, "the feed shows nothing of it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_etcd_that_compacts_by_itself_is_followed() {
+    let args = ["--auto-compaction-mode=periodic", "--auto-compaction-retention=1s"];
+    let process = Process::own(&args);
+    let store = open(&process, "/x").unwrap();
+    let mut driven = Driven::new(&store, None);
+    let begun = Instant::now();
+    let floor = loop {
+        write(&store).await;
+        match driven.at(0).await {
+            Some((by, floor)) => {
+                assert_eq!(by, By::Other);
+                break floor;
+            }
+            None => assert!(begun.elapsed() < 2 * MINUTE, "it never compacts"),
+        }
+    };
+    assert!(store.floor() >= floor && floor > 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_compacts_while_it_is_open() {
+    let process = Process::own(&[]);
+    let mut options = EtcdOptions::new([process.url()]);
+    options.compaction = Some(Duration::from_millis(50));
+    options.retain_age = Duration::from_millis(50);
+    let store = Etcd::open(options).unwrap();
+    let seen = keys_seen(&store, store.revision());
+    let mut written = 0;
+    for _ in 0..3 {
+        let revision = write(&store).await;
+        written += 1;
+        until(|| store.floor() >= revision).await;
+    }
+    assert_eq!(seen.lock().unwrap().len(), written);
+    assert_eq!(store.failure(), None);
+}
+
+/// Compacting makes room, so a full database must not keep anybody from it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_database_is_compacted_and_then_written_to() {
+    let process = Process::own(&["--quota-backend-bytes=8000000"]);
+    let store = open(&process, "/x").unwrap();
+    let mut driven = Driven::new(&store, Some(5 * MINUTE));
+    let mut written = 0;
+    let refused = loop {
+        match store.commit(put("k", vec![7; 500_000])).await {
+            Ok(_) | Err(Error::Unknown { .. }) => written += 1,
+            Err(error) => break error,
+        }
+        assert!(written < 100, "it is never full");
+    };
+    assert!(matches!(refused, Error::Full { .. }), "{refused}");
+    let newest = store.catch_up().await.unwrap();
+    assert_eq!(driven.at(1).await, None);
+    assert_eq!(driven.at(6).await, Some((By::Us, newest)));
+    assert!(store.catch_up().await.is_ok(), "it is still read");
+    process.make_room();
+    store.commit(put("k", vec![7; 500_000])).await.unwrap();
+    assert_eq!(store.failure(), None);
+}

@@ -1,0 +1,142 @@
+//! Members that are stopped where they are, as by a hung disk or a network that swallows everything.
+
+use std::collections::BTreeSet;
+
+use windlass_etcd_process::Cluster;
+
+use super::process::QUICK;
+use super::*;
+
+/// How long a feed without changes may take to notice that its stream is dead.
+const NOTICED: Duration = Duration::from_secs(10);
+
+fn options(urls: Vec<String>) -> EtcdOptions {
+    let mut options = EtcdOptions::new(urls);
+    options.prefix = "/x".to_owned();
+    options
+}
+
+/// Nobody calls, nothing changes, and still the store knows that it hears nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quiet_store_notices_that_it_is_cut_off() {
+    let cluster = Cluster::start(1, &QUICK).unwrap();
+    let member = &cluster.members()[0];
+    let store = Etcd::open(options(cluster.urls())).unwrap();
+    let seen = keys_seen(&store, store.revision());
+    store.commit(put("before", "1")).await.unwrap();
+    member.pause().unwrap();
+    until_within(NOTICED, || store.lost_since().is_some()).await;
+    member.resume().unwrap();
+    until_within(NOTICED, || store.lost_since().is_none()).await;
+    store.commit(put("after", "1")).await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), ["before", "after"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quiet_store_moves_away_from_a_member_that_hangs() {
+    let cluster = Cluster::start(3, &QUICK).unwrap();
+    let urls = cluster.urls();
+    let quiet = Etcd::open(options(urls.clone())).unwrap();
+    let seen = keys_seen(&quiet, quiet.revision());
+    let writer = Etcd::open(options(urls[1..].to_vec())).unwrap();
+    writer.commit(put("before", "1")).await.unwrap();
+    until(|| seen.lock().unwrap().len() == 1).await;
+    // The stream of a store that has had no trouble is that of the first member.
+    cluster.members()[0].pause().unwrap();
+    while writer.commit(put("after", "1")).await.is_err() {}
+    until_within(NOTICED, || seen.lock().unwrap().iter().any(|key| key == "after")).await;
+    until(|| quiet.lost_since().is_none()).await;
+    assert_eq!(quiet.failure(), None);
+    cluster.members()[0].resume().unwrap();
+}
+
+/// Whatever was acknowledged is there, whatever was refused is not, and what is not known is either.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_hangs_loses_nothing() {
+    let cluster = Cluster::start(3, &QUICK).unwrap();
+    let mut options = options(cluster.urls());
+    options.attempt = Duration::from_millis(500);
+    let store = Arc::new(Etcd::open(options.clone()).unwrap());
+    let start = store.revision();
+    let seen = keys_seen(&store, start);
+    let [mut there, mut absent, mut open] = [(); 3].map(|()| BTreeSet::new());
+    for round in 0..4 {
+        let begun = Instant::now();
+        let leader = loop {
+            if let Some(leader) = cluster.leader() {
+                break leader;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(20), "nobody leads");
+        };
+        let writers = (0..4).map(|writer| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move {
+                let mut outcomes = Vec::new();
+                for n in 0..15 {
+                    let key = format!("{round}/{writer}/{n}");
+                    outcomes.push((key.clone(), store.commit(put(&key, "1")).await));
+                }
+                outcomes
+            })
+        });
+        let writers: Vec<_> = writers.collect();
+        until(|| seen.lock().unwrap().iter().any(|key| key.starts_with(&format!("{round}/"))))
+            .await;
+        cluster.members()[leader].pause().unwrap();
+        for writer in writers {
+            for (key, outcome) in writer.await.unwrap() {
+                match outcome {
+                    Ok(_) => there.insert(key),
+                    Err(Error::Unavailable { .. }) => absent.insert(key),
+                    Err(Error::Unknown { .. }) => open.insert(key),
+                    Err(error) => panic!("{error}"),
+                };
+            }
+        }
+        // Every replica shows at once what any has acknowledged.
+        let other = Etcd::open(options.clone()).unwrap();
+        other.catch_up().await.unwrap();
+        let page = other.range(Range::default()).await.unwrap();
+        let found: BTreeSet<_> = page.items.into_iter().map(|(key, _)| key).collect();
+        assert!(there.is_subset(&found));
+        cluster.members()[leader].resume().unwrap();
+    }
+    store.catch_up().await.unwrap();
+    let page = store.range(Range::default()).await.unwrap();
+    let found: BTreeSet<_> = page.items.into_iter().map(|(key, _)| key).collect();
+    assert!(there.is_subset(&found) && absent.is_disjoint(&found));
+    assert!(found.iter().all(|key| there.contains(key) || open.contains(key)));
+    // The feed has told all of them, once.
+    let mut seen = seen.lock().unwrap().clone();
+    seen.sort();
+    assert_eq!(seen, found.into_iter().collect::<Vec<_>>());
+    assert!(there.len() > 100, "{} of 240", there.len());
+    assert_eq!(store.failure(), None);
+}
+
+/// Closing ends in time, though etcd does not answer, and every commit gets an answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn closing_ends_though_etcd_hangs() {
+    let cluster = Cluster::start(1, &QUICK).unwrap();
+    let member = &cluster.members()[0];
+    let store = Arc::new(open_at(member.url(), "/x").unwrap());
+    let seen = keys_seen(&store, store.revision());
+    store.commit(put("before", "1")).await.unwrap();
+    member.pause().unwrap();
+    let commit = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { store.commit(put("during", "1")).await })
+    };
+    until(|| store.core.gate.try_write().is_err()).await;
+    let begun = Instant::now();
+    store.close().await.unwrap();
+    let limit = 2 * store.core.client.patience + 3 * store.core.client.attempt;
+    assert!(begun.elapsed() < limit, "{:?}", begun.elapsed());
+    let outcome = commit.await.unwrap();
+    let open = matches!(outcome, Err(Error::Unknown { .. } | Error::Unavailable { .. }));
+    assert!(open, "{outcome:?}");
+    assert_eq!(store.commit(put("after", "1")).await, Err(Error::Closed));
+    assert_eq!(store.catch_up().await, Err(Error::Closed));
+    assert_eq!(Arc::strong_count(&seen), 1, "the sinks are dropped");
+    member.resume().unwrap();
+}
