@@ -265,10 +265,7 @@ pub async fn attach(
 }
 
 /// Reads everything at one revision, which it returns, and what led there.
-async fn fill(
-    store: &Arc<dyn Store>,
-    caches: &Arc<Caches>,
-) -> Result<u64, windlass_store::Error> {
+async fn fill(store: &Arc<dyn Store>, caches: &Arc<Caches>) -> Result<u64, windlass_store::Error> {
     let mut after: Option<String> = None;
     let mut revision = None;
     loop {

@@ -16,7 +16,12 @@ pub struct Etcd {
 
 impl Etcd {
     pub fn start() -> Etcd {
-        Etcd { cluster: Cluster::start(1, &QUICK).unwrap() }
+        Etcd::start_with(&[])
+    }
+
+    /// One with further arguments.
+    pub fn start_with(args: &[&str]) -> Etcd {
+        Etcd { cluster: Cluster::start(1, &[&QUICK, args].concat()).unwrap() }
     }
 
     /// A store in it; all share their objects.
@@ -35,6 +40,11 @@ impl Etcd {
     /// Starts it again after it was killed.
     pub fn restart(&mut self) {
         self.member().restart(&QUICK).unwrap();
+    }
+
+    /// Ends the alarm of a database that was full, and gives back what compactions freed.
+    pub fn make_room(&self) {
+        self.cluster.members()[0].make_room().unwrap();
     }
 
     fn member(&mut self) -> &mut Member {

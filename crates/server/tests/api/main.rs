@@ -17,6 +17,8 @@ mod crud;
 mod cves;
 mod deletion;
 mod etcd;
+mod etcd_tls;
+mod etcd_trouble;
 mod events;
 mod failing_checks;
 mod fixture;

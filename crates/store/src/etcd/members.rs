@@ -4,6 +4,7 @@
 //! made again behind the back of its users. So nothing is ever written to another cluster that has
 //! taken the place of this one. Certificates are read for every connection, so new ones are found.
 
+use std::error::Error as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -205,14 +206,26 @@ impl Members {
             .connect_with_connector(single_use(self.attempt))
             .await
             .map_err(|error| refused(causes(error.to_string(), &error)))?;
-        let (cluster, version) = self
-            .identify(&channel)
-            .await
-            .map_err(|status| refused(causes(status.message().to_owned(), &status)))?;
+        let (cluster, version) = self.identify(&channel).await.map_err(|status| {
+            let hint = if status.source().is_some() { self.hint(&url) } else { "" };
+            refused(causes(status.message().to_owned(), &status) + hint)
+        })?;
         self.admit(member, cluster)?;
         let true_progress = progress_is_true(&version);
         tracing::debug!(%url, %version, ?purpose, "connected to etcd");
         Ok(Link { channel, url, true_progress, at, purpose })
+    }
+
+    /// What may be behind a connection that ends at once. In TLS 1.3 a client learns only after the
+    /// handshake that its certificate was refused, and the transport does not tell it why.
+    fn hint(&self, url: &str) -> &'static str {
+        match &self.tls {
+            Some(Tls { identity: None, .. }) if url.starts_with("https:") => {
+                "; it may want a client certificate, and none was given"
+            }
+            Some(_) if url.starts_with("https:") => "; it may not accept the client certificate",
+            _ => "",
+        }
     }
 
     /// The cluster and the version of whoever has answered. A client that may not ask for the

@@ -1,9 +1,12 @@
 //! Flags that put the store on an etcd cluster, called as kube-apiserver's.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use windlass_store::{EtcdOptions, Tls};
+
+use super::values;
 
 /// Where etcd is, and how to talk to it.
 #[derive(Debug, Args)]
@@ -26,6 +29,11 @@ pub struct EtcdArgs {
     #[arg(long, value_name = "PREFIX", requires = "etcd_servers", value_parser = prefix)]
     #[arg(default_value = "/windlass")]
     pub etcd_prefix: String,
+    /// How often to have etcd forget history that is older than five minutes; 0 leaves that to etcd or to
+    /// another of its users. One of all servers does it.
+    #[arg(long, value_name = "DURATION", requires = "etcd_servers", value_parser = values::duration)]
+    #[arg(default_value = "5m")]
+    pub etcd_compaction_interval: Duration,
 }
 
 impl EtcdArgs {
@@ -38,6 +46,8 @@ impl EtcdArgs {
         let mut options = EtcdOptions::new(self.etcd_servers);
         options.tls = Some(tls);
         options.prefix = self.etcd_prefix;
+        let interval = self.etcd_compaction_interval;
+        options.compaction = (!interval.is_zero()).then_some(interval);
         Some(options)
     }
 }
@@ -87,6 +97,23 @@ mod tests {
         ] {
             assert_eq!(url(text).ok().as_deref(), read, "{text}");
         }
+    }
+
+    #[test]
+    fn an_interval_of_zero_leaves_compaction_to_others() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            etcd: EtcdArgs,
+        }
+        let compaction = |flags: &[&str]| {
+            let line = [&["windlass", "--etcd-servers=http://a:1"], flags].concat();
+            let line: Line = clap::Parser::try_parse_from(line).unwrap();
+            line.etcd.options().unwrap().compaction
+        };
+        assert_eq!(compaction(&[]), Some(Duration::from_secs(300)));
+        assert_eq!(compaction(&["--etcd-compaction-interval=90s"]), Some(Duration::from_secs(90)));
+        assert_eq!(compaction(&["--etcd-compaction-interval=0"]), None);
     }
 
     #[test]

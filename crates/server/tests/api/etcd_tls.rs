@@ -1,0 +1,171 @@
+//! Connections to an etcd that asks for client certificates, with real files.
+
+use std::fs;
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+use time::{Duration, OffsetDateTime};
+use windlass_etcd_process::{Cluster, Place};
+use windlass_pki::{
+    AltName, Authority, Leaf, PrivateKey, Purpose, Serial, Subject, SystemRandom, Validity, issue,
+    pem,
+};
+use windlass_store::{Change, Error, Etcd, EtcdOptions, Expect, Store, Tls, Write};
+
+/// A certificate authority, and a directory for what it issues.
+struct Files {
+    authority: Authority,
+    dir: TempDir,
+}
+
+impl Files {
+    fn new(name: &str) -> Files {
+        let (subject, key) = (Subject::new(name, &[]).unwrap(), key());
+        let authority = Authority::self_signed(&subject, validity(), key, serial()).unwrap();
+        let files = Files { authority, dir: tempfile::tempdir().unwrap() };
+        let certificate = files.authority.certificate().der().to_vec();
+        fs::write(files.path("ca.crt"), pem::encode_certificates([&certificate[..]])).unwrap();
+        files
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    /// Writes a certificate and its key.
+    fn issue(&self, name: &str) -> (PathBuf, PathBuf) {
+        let key = key();
+        let leaf = Leaf {
+            subject: Subject::new(name, &[]).unwrap(),
+            alt_names: vec![
+                AltName::Dns("localhost".into()),
+                AltName::Ip("127.0.0.1".parse().unwrap()),
+            ],
+            // A member is a client of itself: its JSON gateway is.
+            purposes: vec![Purpose::ServerAuth, Purpose::ClientAuth],
+            validity: validity(),
+            public_key: key.public_key(),
+            serial: serial(),
+        };
+        let certificate = issue(&self.authority, &leaf).unwrap();
+        let (cert, secret) = (self.path(&format!("{name}.crt")), self.path(&format!("{name}.key")));
+        fs::write(&cert, pem::encode_certificates([&certificate[..]])).unwrap();
+        fs::write(&secret, key.to_pem().unwrap().as_bytes()).unwrap();
+        (cert, secret)
+    }
+}
+
+fn key() -> PrivateKey {
+    PrivateKey::generate().unwrap()
+}
+
+fn serial() -> Serial {
+    Serial::random(&SystemRandom::new()).unwrap()
+}
+
+fn validity() -> Validity {
+    let now = OffsetDateTime::now_utc();
+    Validity::new(now - Duration::days(1), now + Duration::days(1)).unwrap()
+}
+
+/// What an etcd is started with that trusts the clients of one authority.
+fn flags(files: &Files, clients: &Files) -> Vec<String> {
+    files.issue("member");
+    vec![
+        format!("--cert-file={}", files.text("member.crt")),
+        format!("--key-file={}", files.text("member.key")),
+        format!("--trusted-ca-file={}", clients.text("ca.crt")),
+        "--client-cert-auth".to_owned(),
+    ]
+}
+
+fn open(url: &str, tls: Tls) -> Result<Etcd, Error> {
+    let mut options = EtcdOptions::new([url]);
+    options.attempt = std::time::Duration::from_millis(500);
+    options.patience = std::time::Duration::from_secs(1);
+    options.tls = Some(tls);
+    Etcd::open(options)
+}
+
+fn put(value: &'static str) -> Write {
+    Write { key: "k".into(), expect: Expect::Any, change: Change::Put(value.into()) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_who_has_the_right_certificates_gets_in() {
+    let (files, strange) = (Files::new("one"), Files::new("other"));
+    let place = Place::on_loopback("https").unwrap();
+    let (address, named) = (place.client.clone(), place.client.replace("127.0.0.1", "localhost"));
+    let flags = flags(&files, &files);
+    let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+    let _cluster = Cluster::start_at(vec![place], &flags).unwrap();
+    let ca = Some(files.path("ca.crt"));
+    for url in [&address, &named] {
+        let tls = Tls { ca: ca.clone(), identity: Some(files.issue("client")) };
+        let store = open(url, tls).unwrap();
+        store.commit(put("1")).await.unwrap();
+    }
+    let another = strange.issue("client");
+    for (what, tls, said) in [
+        (
+            "a member of another authority",
+            Tls { ca: Some(strange.path("ca.crt")), identity: Some(files.issue("client")) },
+            "invalid peer certificate: UnknownIssuer",
+        ),
+        ("no certificate", Tls { ca: ca.clone(), identity: None }, "and none was given"),
+        (
+            "a certificate of another authority",
+            Tls { ca: ca.clone(), identity: Some(another.clone()) },
+            "may not accept the client certificate",
+        ),
+        (
+            "a key that is another's",
+            Tls { ca: ca.clone(), identity: Some((files.path("client.crt"), another.1)) },
+            "cannot use the certificates",
+        ),
+        (
+            "a file that is not there",
+            Tls { ca: Some(files.path("none.crt")), identity: None },
+            "none.crt: No such file",
+        ),
+    ] {
+        let error = open(&address, tls).err().unwrap_or_else(|| panic!("{what}")).to_string();
+        assert!(error.contains(said), "{what}: {error}");
+        assert!(!error.contains("PRIVATE"), "{error}");
+    }
+}
+
+/// Certificates are read again for every connection; while the files are of no use, what they last
+/// held is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn new_certificates_are_used_from_the_next_connection_on() {
+    let (old, new) = (Files::new("one"), Files::new("other"));
+    let place = Place::on_loopback("https").unwrap();
+    let url = place.client.clone();
+    let with_old = flags(&old, &old);
+    let with_old: Vec<_> = with_old.iter().map(String::as_str).collect();
+    let mut cluster = Cluster::start_at(vec![place], &with_old).unwrap();
+    let (cert, key) = old.issue("client");
+    let tls = Tls { ca: Some(old.path("ca.crt")), identity: Some((cert.clone(), key.clone())) };
+    let store = open(&url, tls).unwrap();
+    store.commit(put("1")).await.unwrap();
+    // Half of a pair has been replaced.
+    let fresh = new.issue("client");
+    fs::copy(&fresh.0, &cert).unwrap();
+    cluster.members_mut()[0].kill().unwrap();
+    cluster.members_mut()[0].restart(&with_old).unwrap();
+    while store.commit(put("2")).await.is_err() {}
+    // All is new: the authority, the member and the client.
+    fs::copy(&fresh.1, &key).unwrap();
+    fs::copy(new.path("ca.crt"), old.path("ca.crt")).unwrap();
+    let with_new = flags(&new, &new);
+    let with_new: Vec<_> = with_new.iter().map(String::as_str).collect();
+    cluster.members_mut()[0].kill().unwrap();
+    cluster.members_mut()[0].restart(&with_new).unwrap();
+    while store.commit(put("3")).await.is_err() {}
+    assert_eq!(store.get("k").await.unwrap().unwrap().value, "3");
+}
