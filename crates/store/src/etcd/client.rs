@@ -358,3 +358,58 @@ pub(super) fn causes(mut text: String, error: &dyn StdError) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_etcd_says_is_understood() {
+        let options = Options::new(["http://127.0.0.1:1"]);
+        let name = PathBuf::from("etcd");
+        let fuse = Fuse::new(name.clone());
+        let members = Members::new(&options, name.clone(), fuse.clone()).unwrap();
+        let client =
+            Client { members, name, attempt: options.attempt, patience: options.patience, fuse };
+        let meaning = |code, text: &str| match client.explain(&Status::new(code, text)) {
+            Failure::Compacted => "compacted",
+            Failure::Future => "future",
+            Failure::NotDone(Error::Unavailable { .. }) => "not done",
+            Failure::Open(Error::Unavailable { .. }) => "open",
+            Failure::Final(Error::Full { .. }) => "full",
+            Failure::Final(Error::Refused { .. }) => "refused",
+            Failure::Final(Error::Unavailable { .. }) => "final",
+            failure => panic!("{failure:?}"),
+        };
+        for (code, text, is) in [
+            (Code::ResourceExhausted, "etcdserver: too many requests", "not done"),
+            (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", "full"),
+            (Code::Unavailable, "etcdserver: no leader", "not done"),
+            (Code::Unavailable, "etcdserver: rpc not supported for learner", "not done"),
+            (Code::Unavailable, "etcdserver: leader changed", "open"),
+            (Code::Unavailable, "etcdserver: request timed out", "open"),
+            (
+                Code::Unavailable,
+                "etcdserver: request timed out, possibly due to previous leader failure",
+                "open",
+            ),
+            (Code::Unavailable, "etcdserver: server stopped", "open"),
+            (Code::Unknown, "context deadline exceeded", "open"),
+            (
+                Code::OutOfRange,
+                "etcdserver: mvcc: required revision has been compacted",
+                "compacted",
+            ),
+            (
+                Code::OutOfRange,
+                "etcdserver: mvcc: required revision is a future revision",
+                "future",
+            ),
+            (Code::InvalidArgument, "etcdserver: request is too large", "refused"),
+            (Code::PermissionDenied, "etcdserver: permission denied", "final"),
+            (Code::Unauthenticated, "etcdserver: invalid auth token", "final"),
+        ] {
+            assert_eq!(meaning(code, text), is, "{text}");
+        }
+    }
+}

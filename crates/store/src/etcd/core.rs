@@ -142,6 +142,10 @@ impl Core {
         *self.inquiry.lock().unwrap_or_else(PoisonError::into_inner) = inquiry;
     }
 
+    pub(super) fn inquiry(&self) -> Inquiry {
+        self.inquiry.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     pub(super) fn heard(&self) {
         *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -200,8 +204,7 @@ impl Core {
             if tokio::time::timeout(pause, reached).await.is_ok() {
                 return true;
             }
-            let inquiry = self.inquiry.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            if !inquiry.ask() {
+            if !self.inquiry().ask() {
                 return false;
             }
             pause = (pause * 2).min(INQUIRIES.1);

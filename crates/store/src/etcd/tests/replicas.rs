@@ -64,3 +64,53 @@ async fn a_compaction_by_another_is_noticed() {
         assert_eq!(store.history(floor, 9).await.unwrap().len(), 2);
     }
 }
+
+/// Where etcd can be believed when it says how far a stream is, nothing is written to find that out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn catching_up_writes_only_where_it_must() {
+    let process = Process::own(&[]);
+    let mine = open(&process, "/mine").unwrap();
+    let others = open(&process, "/others").unwrap();
+    mine.commit(put("k", "1")).await.unwrap();
+    let marks = if mine.core.inquiry().ask() { 0 } else { 1 };
+    for _ in 0..5 {
+        let foreign = others.commit(put("k", "1")).await.unwrap().revision;
+        assert!(mine.catch_up().await.unwrap() >= foreign);
+        assert!(mine.revision() >= foreign);
+        assert_eq!(others.catch_up().await.unwrap(), foreign + marks);
+    }
+}
+
+/// History that a new sink asked for may be gone before anybody here knows; it gets the state instead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sink_whose_history_is_compacted_begins_with_the_state() {
+    let process = Process::own(&[]);
+    let [a, b] = [0, 1].map(|_| open(&process, "/shared").unwrap());
+    let start = b.revision();
+    a.commit(put("goes", "1")).await.unwrap();
+    a.commit(delete("goes")).await.unwrap();
+    let last = a.commit(put("stays", "1")).await.unwrap().revision;
+    a.compact(last).await.unwrap();
+    assert!(b.floor() < last, "nobody has told it yet");
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&seen);
+    let take = move |message: crate::Message<'_>| {
+        let mut seen = sink.lock().unwrap();
+        match message {
+            crate::Message::Changes(events) => {
+                seen.extend(events.iter().map(|event| format!("{} changed", event.key)));
+            }
+            crate::Message::Reset(page) => {
+                assert!(page.revision >= last);
+                seen.extend(page.items.iter().map(|(key, _)| format!("{key} is there")));
+            }
+        }
+    };
+    b.follow(start, Box::new(take)).unwrap();
+    a.commit(put("next", "1")).await.unwrap();
+    b.catch_up().await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), ["stays is there", "next changed"]);
+    // Now that it is known, it is refused.
+    let refused = b.follow(start, Box::new(|_| {}));
+    assert_eq!(refused, Err(Error::Compacted { floor: last }));
+}
