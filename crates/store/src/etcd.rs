@@ -1,14 +1,17 @@
 //! The distributed engine: any number of processes on one etcd cluster.
 //!
-//! The store's revision is the cluster's, and counts the changes of others too. [`client`] makes
-//! the calls, [`txn`] and [`reader`] say what they mean; [`feed`] is the task that owns the sinks
-//! and one [`watcher`]; [`core`] is what they share.
+//! The store's revision is the cluster's plus a base ([`mark`]), and counts the changes of others
+//! too. [`client`] makes the calls, [`txn`] and [`reader`] say what they mean; [`feed`] is the task
+//! that owns the sinks and one [`watcher`]; [`core`] is what they share. An `i64` is a revision as
+//! etcd counts, a [`Revision`] as the store does; only [`keys`] makes one of the other.
 
 mod client;
 mod core;
 mod feed;
 mod keys;
+mod mark;
 mod reader;
+mod recount;
 #[cfg(test)]
 mod tests;
 mod txn;
@@ -31,6 +34,7 @@ use client::Client;
 use core::{Core, Go};
 use feed::{Command, Feed, give};
 use keys::Keys;
+pub use recount::{Raised, raise_revision};
 
 /// How to reach an [`Etcd`] store.
 #[derive(Debug, Clone)]
@@ -82,15 +86,8 @@ pub struct Etcd {
 impl Etcd {
     /// Connects to the cluster; blocks until it has answered or is out of patience.
     pub fn open(options: Options) -> Result<Self, Error> {
-        let name = PathBuf::from(format!("etcd at {}", options.endpoints.join(",")));
+        let (runtime, name) = runtime(&options)?;
         let fuse = Fuse::new(name.clone());
-        // A runtime of its own, so that sinks and watches go on while callers block theirs.
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .thread_name("store-etcd")
-            .enable_all()
-            .build()
-            .map_err(|error| Error::Unavailable { path: name.clone(), what: error.to_string() })?;
         let opening = async move {
             let client = Client::new(&options, name, fuse.clone())?;
             Core::open(client, Keys::below(&options.prefix), fuse).await.map(Arc::new)
@@ -126,6 +123,19 @@ impl Etcd {
         self.core.closed.store(true, Ordering::Release);
         let _ = self.inbox.send(Command::Close);
     }
+}
+
+/// A runtime of its own, so that sinks and watches go on while callers block theirs; and how the
+/// cluster is called in errors.
+fn runtime(options: &Options) -> Result<(Runtime, PathBuf), Error> {
+    let name = PathBuf::from(format!("etcd at {}", options.endpoints.join(",")));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("store-etcd")
+        .enable_all()
+        .build()
+        .map_err(|error| Error::Unavailable { path: name.clone(), what: error.to_string() })?;
+    Ok((runtime, name))
 }
 
 /// Blocks until a task has ended, from any thread.

@@ -37,7 +37,7 @@ pub use embedded::{
     Clock, Embedded, Options, RESTORE_JUMP, Report, backup, check, check_file, restore,
 };
 pub use error::Error;
-pub use etcd::{Etcd, EtcdOptions, Tls};
+pub use etcd::{Etcd, EtcdOptions, Raised, Tls, raise_revision};
 
 /// A point in the store's history: the number of the change that made it, from 1 up.
 ///

@@ -4,6 +4,7 @@
 //! `PATH`. A process is used by one store at a time and again by the next, because the suite
 //! expects no other writer.
 
+mod counting;
 mod faults;
 mod process;
 mod replicas;

@@ -2,12 +2,11 @@
 
 use super::client::Failure;
 use super::core::Core;
-use super::keys::{revision, stored};
 use super::wire::{
     Compare, CompareResult, CompareTarget, CompareTo, DeleteRangeRequest, KeyValue, PutRequest,
     RangeRequest, Request, Response, TxnRequest, TxnResponse,
 };
-use crate::{Change, Committed, Error, Expect, Revision, Write};
+use crate::{Change, Committed, Error, Expect, Write};
 
 /// Makes a change; see [`crate::Store::commit`].
 pub(super) async fn commit(core: &Core, write: Write) -> Result<Committed, Error> {
@@ -24,7 +23,7 @@ pub(super) async fn commit(core: &Core, write: Write) -> Result<Committed, Error
         failure => failure.into_error(&core.client.name),
     };
     let answer = core.client.txn(request(core, write)).await.map_err(fail)?;
-    let at = core.client.check(answer.header).map_err(fail)?;
+    let at = core.keys.revision(core.client.check(answer.header).map_err(fail)?);
     match outcome(answer) {
         Outcome::Done(previous) => {
             core.await_feed(at).await.map_err(unknown)?;
@@ -32,14 +31,14 @@ pub(super) async fn commit(core: &Core, write: Write) -> Result<Committed, Error
             if let Some(error) = core.fuse.blown() {
                 return Err(error);
             }
-            let previous = previous.map(stored);
+            let previous = previous.map(|kv| core.keys.stored(kv));
             let created = previous.as_ref().map_or(at, |old| old.created);
             debug_assert!(!delete || previous.is_some());
             Ok(Committed { revision: at, created, previous })
         }
         Outcome::Refused(current) => {
             // Who was refused will look at what a sink keeps, and must find the reason there.
-            let current = current.map(|kv| revision(kv.mod_revision));
+            let current = current.map(|kv| core.keys.revision(kv.mod_revision));
             match current {
                 Some(current) => core.await_feed(current).await?,
                 None => core.reach(at).await?,
@@ -91,7 +90,7 @@ fn request(core: &Core, write: Write) -> TxnRequest {
         Expect::Any => None,
         Expect::Absent if delete => return TxnRequest { success: look, ..TxnRequest::default() },
         Expect::Absent => Some(exists(false)),
-        Expect::Revision(expected) => match comparable(expected) {
+        Expect::Revision(expected) => match core.keys.number(expected) {
             Some(at) => {
                 Some((CompareResult::Equal, CompareTarget::Mod, CompareTo::ModRevision(at)))
             }
@@ -115,9 +114,4 @@ fn request(core: &Core, write: Write) -> TxnRequest {
         success: vec![change.into()],
         failure: look,
     }
-}
-
-/// The revision in etcd's type, if a key can have it: to etcd, a key at 0 is one that is absent.
-fn comparable(expected: Revision) -> Option<i64> {
-    i64::try_from(expected).ok().filter(|at| *at > 0)
 }

@@ -145,6 +145,7 @@ pub(super) enum CompareResult {
 pub(super) enum CompareTarget {
     Version = 0,
     Mod = 2,
+    Value = 3,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -155,16 +156,18 @@ pub(super) struct Compare {
     pub(super) target: i32,
     #[prost(bytes = "bytes", tag = "3")]
     pub(super) key: Bytes,
-    #[prost(oneof = "CompareTo", tags = "4, 6")]
+    #[prost(oneof = "CompareTo", tags = "4, 6, 7")]
     pub(super) to: Option<CompareTo>,
 }
 
-#[derive(Clone, Copy, PartialEq, Oneof)]
+#[derive(Clone, PartialEq, Oneof)]
 pub(super) enum CompareTo {
     #[prost(int64, tag = "4")]
     Version(i64),
     #[prost(int64, tag = "6")]
     ModRevision(i64),
+    #[prost(bytes = "bytes", tag = "7")]
+    Value(Bytes),
 }
 
 #[derive(Clone, PartialEq, Message)]
