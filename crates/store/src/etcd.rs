@@ -10,6 +10,7 @@ mod core;
 mod feed;
 mod keys;
 mod mark;
+mod moving;
 mod reader;
 mod recount;
 #[cfg(test)]
@@ -34,6 +35,7 @@ use client::Client;
 use core::{Core, Go};
 use feed::{Command, Feed, give};
 use keys::Keys;
+pub(crate) use moving::{Filling, Reading, name};
 pub use recount::{Raised, raise_revision};
 
 /// How to reach an [`Etcd`] store.
@@ -128,7 +130,7 @@ impl Etcd {
 /// A runtime of its own, so that sinks and watches go on while callers block theirs; and how the
 /// cluster is called in errors.
 fn runtime(options: &Options) -> Result<(Runtime, PathBuf), Error> {
-    let name = PathBuf::from(format!("etcd at {}", options.endpoints.join(",")));
+    let name = name(options);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("store-etcd")

@@ -255,6 +255,11 @@ impl Client {
         self.fail(format!("the revisions of {} were changed", self.name.display()))
     }
 
+    /// The cluster that answered first, which all others must be.
+    pub(super) fn cluster(&self) -> u64 {
+        self.cluster.get().copied().unwrap_or_default()
+    }
+
     /// Turns to another member for the next call.
     pub(super) fn next_member(&self) {
         self.current.fetch_add(1, Ordering::Relaxed);

@@ -100,7 +100,8 @@ fn request(core: &Core, write: Write) -> TxnRequest {
     let change = match write.change {
         Change::Put(value) => Request::Put(PutRequest { key: key.clone(), value, prev_kv: true }),
         Change::Delete => {
-            Request::DeleteRange(DeleteRangeRequest { key: key.clone(), prev_kv: true })
+            let key = key.clone();
+            Request::DeleteRange(DeleteRangeRequest { key, prev_kv: true, ..Default::default() })
         }
     };
     let compare = condition.map(|(result, target, to)| Compare {

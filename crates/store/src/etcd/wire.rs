@@ -61,6 +61,8 @@ pub(super) struct RangeResponse {
     pub(super) kvs: Vec<KeyValue>,
     #[prost(bool, tag = "3")]
     pub(super) more: bool,
+    #[prost(int64, tag = "4")]
+    pub(super) count: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -83,6 +85,8 @@ pub(super) struct PutResponse {
 pub(super) struct DeleteRangeRequest {
     #[prost(bytes = "bytes", tag = "1")]
     pub(super) key: Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub(super) range_end: Bytes,
     #[prost(bool, tag = "3")]
     pub(super) prev_kv: bool,
 }
