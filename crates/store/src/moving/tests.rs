@@ -70,6 +70,15 @@ fn put(store: &dyn Store, key: &str, value: impl Into<Bytes>) -> Revision {
     write(store, key, Change::Put(value.into()))
 }
 
+/// Puts many objects at once.
+fn put_all(store: &dyn Store, objects: impl Iterator<Item = (String, Bytes)>) {
+    let put =
+        |(key, value)| store.commit(Write { key, expect: Expect::Any, change: Change::Put(value) });
+    for done in wait(futures::future::join_all(objects.map(put))) {
+        done.unwrap();
+    }
+}
+
 fn all(store: &dyn Store) -> Vec<(String, Stored)> {
     wait(store.range(Range::default())).unwrap().items
 }
@@ -93,9 +102,8 @@ fn fill(place: &Place, many: usize) -> Objects {
     }
     write(store.as_ref(), "gone", Change::Delete);
     put(store.as_ref(), "a", "{\"kind\":\"Secret\"}");
-    for n in 0..many {
-        put(store.as_ref(), &format!("many/{n:06}"), format!("{n}").repeat(20));
-    }
+    let object = |n| (format!("many/{n:06}"), Bytes::from(format!("{n}").repeat(20)));
+    put_all(store.as_ref(), (0..many).map(object));
     let objects = objects(store.as_ref());
     wait(store.close()).unwrap();
     objects
