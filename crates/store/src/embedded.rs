@@ -8,6 +8,7 @@
 mod checkpoint;
 mod failure;
 mod lock;
+mod moving;
 mod offline;
 mod reader;
 mod record;
@@ -35,10 +36,13 @@ use crate::{BoxFuture, Committed, Error, Event, Page, Range, Revision, Sink, Sto
 use checkpoint::Checkpoints;
 pub(crate) use failure::Fuse;
 use failure::OnPath;
+pub(crate) use failure::io as io_error;
+pub(crate) use moving::{Filling, Reading};
 pub use offline::{RESTORE_JUMP, Report, backup, check, check_file, restore};
 use reader::Readers;
 use retention::{Retention, Stride};
 use schema::{Access, connect, db_path, wal_path};
+pub(crate) use schema::{partial, publish};
 use verify::Contents;
 use watermark::Watermark;
 use writer::{Command, Job, Position, REPLAY, Writer};
@@ -179,6 +183,10 @@ fn refuse_remains(dir: &Path) -> Result<(), Error> {
         "it is missing, but its write-ahead log is there".to_owned()
     } else if schema::partial(&path).try_exists().on(&path)? {
         "it is missing, but a restore was begun and not finished".to_owned()
+    } else if schema::importing(&path).try_exists().on(&path)? {
+        "it is missing, but an import was begun and not finished; finish it with `windlass store \
+         import` and the same file, or take it back with `windlass store import --undo`"
+            .to_owned()
     } else if let Some(revision) = watermark::read(dir) {
         format!("it is missing, but revision {revision} was acknowledged")
     } else {

@@ -1,16 +1,21 @@
 //! The distributed engine: any number of processes on one etcd cluster.
 //!
-//! The store's revision is the cluster's, and counts the changes of others too. [`client`] makes
-//! the calls on connections to [`members`], [`txn`] and [`reader`] say what they mean; [`feed`] is the task that owns the sinks
-//! and one [`watcher`], [`compactor`] the one that forgets history; [`core`] is what they share.
+//! The store's revision is the cluster's plus a base ([`mark`]), and counts the changes of others
+//! too. [`client`] makes the calls on connections to [`members`], [`txn`] and [`reader`] say what
+//! they mean; [`feed`] is the task that owns the sinks and one [`watcher`], [`compactor`] the one
+//! that forgets history; [`core`] is what they share. An `i64` is a revision as etcd counts, a
+//! [`Revision`] as the store does; only [`keys`] makes one of the other.
 
 mod client;
 mod compactor;
 mod core;
 mod feed;
 mod keys;
+mod mark;
 mod members;
+mod moving;
 mod reader;
+mod recount;
 #[cfg(test)]
 mod tests;
 mod txn;
@@ -35,6 +40,8 @@ use compactor::Compactor;
 use core::{Core, Go};
 use feed::{Feed, Follow, replay};
 use keys::Keys;
+pub(crate) use moving::{Filling, Reading, name};
+pub use recount::{Raised, raise_revision};
 
 /// How to reach an [`Etcd`] store.
 #[derive(Debug, Clone)]
@@ -92,15 +99,8 @@ pub struct Etcd {
 impl Etcd {
     /// Connects to the cluster; blocks until it has answered or is out of patience.
     pub fn open(options: Options) -> Result<Self, Error> {
-        let name = PathBuf::from(format!("etcd at {}", options.endpoints.join(",")));
+        let (runtime, name) = runtime(&options)?;
         let fuse = Fuse::new(name.clone());
-        // A runtime of its own, so that sinks and watches go on while callers block theirs.
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .thread_name("store-etcd")
-            .enable_all()
-            .build()
-            .map_err(|error| Error::Unavailable { path: name.clone(), what: error.to_string() })?;
         let (interval, age) = (options.compaction, options.retain_age);
         let opening = async move {
             let client = Client::open(&options, name, fuse.clone()).await?;
@@ -138,6 +138,19 @@ impl Etcd {
         self.core.closed.store(true, Ordering::Release);
         self.core.end();
     }
+}
+
+/// A runtime of its own, so that sinks and watches go on while callers block theirs; and how the
+/// cluster is called in errors.
+fn runtime(options: &Options) -> Result<(Runtime, PathBuf), Error> {
+    let name = name(options);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("store-etcd")
+        .enable_all()
+        .build()
+        .map_err(|error| Error::Unavailable { path: name.clone(), what: error.to_string() })?;
+    Ok((runtime, name))
 }
 
 /// Blocks until a task has ended, from any thread.

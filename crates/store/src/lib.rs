@@ -19,11 +19,13 @@
 //! what is on disk, `retention` forgets history, `offline` is [`check`], [`backup`] and [`restore`].
 //! [`Etcd`] is the engine on an etcd cluster: in `etcd/`, `client` makes the calls, `txn` and `reader` say
 //! what they mean, `feed` owns the sinks and one `watcher`, `core` is what these share.
+//! `moving` carries a store from one engine to the other, as a file.
 //! `suite` is the list of promises as tests, which every engine has to pass.
 
 mod embedded;
 mod error;
 mod etcd;
+mod moving;
 #[cfg(test)]
 mod suite;
 
@@ -37,7 +39,8 @@ pub use embedded::{
     Clock, Embedded, Options, RESTORE_JUMP, Report, backup, check, check_file, restore,
 };
 pub use error::Error;
-pub use etcd::{Etcd, EtcdOptions, Tls};
+pub use etcd::{Etcd, EtcdOptions, Raised, Tls, raise_revision};
+pub use moving::{Listener, Moved, News, Place, Step, export, import, undo_import};
 
 /// A point in the store's history: the number of the change that made it, from 1 up.
 ///

@@ -10,6 +10,7 @@ mod etcd;
 mod node;
 mod requests;
 mod signers;
+mod store;
 mod tokens;
 mod trust;
 mod values;
@@ -29,6 +30,7 @@ pub use requests::{
     CsrCommand, CsrDecideArgs, CsrListArgs, CsrShowArgs, Format, IssueArgs, KeyType, NameArgs,
 };
 pub use signers::{SignerCheckArgs, SignerCommand, SignerListArgs, SignerShowArgs, SignersOfArgs};
+pub use store::{PlaceArgs, StoreCommand};
 pub use tokens::{TokenCommand, TokenCreateArgs, TokenDeleteArgs, TokenListArgs, Ttl};
 pub use trust::{TrustCommand, TrustPackageArgs, TrustStatusArgs};
 pub use values::{Expiry, FeatureGate, Plugin};
@@ -69,7 +71,7 @@ pub enum Command {
     /// With a bootstrap kubeconfig it asks for a client certificate, waits until it is approved and
     /// signed, and from then on renews it by itself. Against any Kubernetes API server.
     Node(Box<NodeArgs>),
-    /// Check, back up or restore the database in a data directory.
+    /// Check, back up or restore the database in a data directory; move it to etcd and back.
     #[command(subcommand)]
     Store(StoreCommand),
     /// Make credentials for people.
@@ -308,37 +310,6 @@ pub struct CanIArgs {
     /// The server to ask, and who to be there [default: as kubectl].
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-}
-
-/// What can be done with a database.
-#[derive(Debug, Subcommand)]
-pub enum StoreCommand {
-    /// Read everything in the database and verify it. A server may be using it.
-    Check {
-        #[command(flatten)]
-        data: DataDirArgs,
-        /// A backup to check instead of a data directory.
-        #[arg(value_name = "FILE", conflicts_with = "data_dir")]
-        file: Option<PathBuf>,
-    },
-    /// Copy the database into one file. A server may be using it.
-    Backup {
-        #[command(flatten)]
-        data: DataDirArgs,
-        /// The file to write. It must not exist.
-        #[arg(value_name = "FILE")]
-        file: PathBuf,
-    },
-    /// Make a database from a backup. The data directory must not have one.
-    ///
-    /// Only the database is restored. Certificates and keys are in the data directory's pki/.
-    Restore {
-        #[command(flatten)]
-        data: DataDirArgs,
-        /// The backup.
-        #[arg(value_name = "FILE")]
-        file: PathBuf,
-    },
 }
 
 #[cfg(test)]

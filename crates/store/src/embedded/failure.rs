@@ -63,7 +63,7 @@ pub(super) fn sqlite(path: &Path, error: &rusqlite::Error) -> Error {
 }
 
 /// Translates an error of the file system.
-pub(super) fn io(path: &Path, error: &std::io::Error) -> Error {
+pub(crate) fn io(path: &Path, error: &std::io::Error) -> Error {
     match error.kind() {
         std::io::ErrorKind::StorageFull => Error::Full { path: path.to_owned() },
         _ => Error::Unavailable { path: path.to_owned(), what: error.to_string() },

@@ -52,8 +52,13 @@ pub(super) fn wal_path(db: &Path) -> PathBuf {
 }
 
 /// The name a database has until it is complete.
-pub(super) fn partial(db: &Path) -> PathBuf {
+pub(crate) fn partial(db: &Path) -> PathBuf {
     beside(db, ".partial")
+}
+
+/// The name a database has while an import fills it.
+pub(super) fn importing(db: &Path) -> PathBuf {
+    beside(db, ".import")
 }
 
 fn beside(path: &Path, suffix: &str) -> PathBuf {
@@ -123,8 +128,12 @@ pub(super) fn use_wal(path: &Path, conn: &Connection) -> Result<(), Error> {
 
 /// Makes a new empty database. It appears under its name only when it is complete.
 pub(super) fn create(dir: &Path) -> Result<(), Error> {
-    let path = db_path(dir);
-    let fresh = beside(&path, ".new");
+    create_at(&db_path(dir), FIRST)
+}
+
+/// Makes a new empty database of any name, at a revision.
+pub(super) fn create_at(path: &Path, floor: Revision) -> Result<(), Error> {
+    let fresh = beside(path, ".new");
     begin_file(&fresh)?;
     let conn = connect(&fresh, Access::Write)?;
     let store: String =
@@ -133,15 +142,24 @@ pub(super) fn create(dir: &Path) -> Result<(), Error> {
     for (_, sql) in OBJECTS {
         conn.execute_batch(sql).on(&fresh)?;
     }
-    Meta { store, floor: FIRST }.write(&fresh, &conn)?;
+    Meta { store, floor }.write(&fresh, &conn)?;
     conn.execute_batch("COMMIT").on(&fresh)?;
     conn.close().map_err(|(_, error)| error).on(&fresh)?;
-    publish(&fresh, &path)
+    publish(&fresh, path)
 }
 
 /// Makes an empty file that only its owner can read, without remains of an earlier attempt.
 pub(super) fn begin_file(path: &Path) -> Result<(), Error> {
-    for remains in [path.to_owned(), beside(path, "-journal"), wal_path(path)] {
+    remove(path)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    options.open(path).map(drop).on(path)
+}
+
+/// Removes a database, if it is there. The journals go first: without their file they would be
+/// taken for those of the next one.
+pub(super) fn remove(path: &Path) -> Result<(), Error> {
+    for remains in [beside(path, "-journal"), wal_path(path), path.to_owned()] {
         match fs::remove_file(&remains) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(error).on(&remains);
@@ -149,13 +167,11 @@ pub(super) fn begin_file(path: &Path) -> Result<(), Error> {
             _ => {}
         }
     }
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    options.open(path).map(drop).on(path)
+    Ok(())
 }
 
-/// Gives a finished database file its name, durably. No connection may have it open.
-pub(super) fn publish(from: &Path, to: &Path) -> Result<(), Error> {
+/// Gives a finished file its name, durably. No connection may have it open.
+pub(crate) fn publish(from: &Path, to: &Path) -> Result<(), Error> {
     File::open(from).and_then(|file| file.sync_all()).on(from)?;
     fs::rename(from, to).on(to)?;
     sync_dir(to.parent().unwrap_or(Path::new(".")))

@@ -17,13 +17,14 @@ use tonic::{Code, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::Options;
+use super::keys::Keys;
 use super::members::{Link, Members, Purpose};
 use super::wire::{
-    self, CompactionRequest, CompactionResponse, Header, RangeRequest, RangeResponse, TxnRequest,
-    TxnResponse, WatchRequest, WatchResponse,
+    self, CompactionRequest, CompactionResponse, Header, KeyValue, RangeRequest, RangeResponse,
+    TxnRequest, TxnResponse, WatchRequest, WatchResponse,
 };
+use crate::Error;
 use crate::embedded::Fuse;
-use crate::{Error, Revision};
 
 /// The pause between attempts on one call.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -167,10 +168,17 @@ impl Client {
     }
 
     /// The newest revision of the cluster; a read that a quorum confirms.
-    pub(super) async fn revision(&self, key: Bytes) -> Result<Revision, Failure> {
+    pub(super) async fn revision(&self, key: Bytes) -> Result<i64, Failure> {
         let request = RangeRequest { key, count_only: true, ..RangeRequest::default() };
         let answer = self.range(request).await?;
         self.check(answer.header)
+    }
+
+    /// The newest revision of the cluster and the mark of a store, confirmed by a quorum.
+    pub(super) async fn mark(&self, keys: &Keys) -> Result<(i64, Option<KeyValue>), Failure> {
+        let request = RangeRequest { key: keys.mark(), ..RangeRequest::default() };
+        let answer = self.range(request).await?;
+        Ok((self.check(answer.header)?, answer.kvs.into_iter().next()))
     }
 
     /// Opens a stream of changes; it ends by itself when its member loses the leader.
@@ -199,7 +207,7 @@ impl Client {
     }
 
     /// Checks that an answer comes from the cluster this store began with; returns its revision.
-    pub(super) fn check(&self, header: Option<Header>) -> Result<Revision, Failure> {
+    pub(super) fn check(&self, header: Option<Header>) -> Result<i64, Failure> {
         let header = header.unwrap_or_default();
         let expected = self.members.cluster(header.cluster_id);
         if header.cluster_id != expected {
@@ -208,11 +216,27 @@ impl Client {
                 self.name.display(),
                 header.cluster_id
             );
-            let error = Error::Failed { what };
-            self.fuse.blow(&error);
-            return Err(Failure::Final(error));
+            return Err(Failure::Final(self.fail(what)));
         }
-        Ok(u64::try_from(header.revision).unwrap_or_default())
+        Ok(header.revision)
+    }
+
+    /// Fails the store for good.
+    pub(super) fn fail(&self, what: String) -> Error {
+        let error = Error::Failed { what };
+        self.fuse.blow(&error);
+        error
+    }
+
+    /// Fails the store because its mark is not the one it was opened with: every revision that it
+    /// told from now on would be wrong.
+    pub(super) fn recounted(&self) -> Error {
+        self.fail(format!("the revisions of {} were changed", self.name.display()))
+    }
+
+    /// The cluster that answered first, which all others must be.
+    pub(super) fn cluster(&self) -> u64 {
+        self.members.cluster(0)
     }
 
     pub(super) fn unavailable(&self, what: &str) -> Error {

@@ -9,8 +9,9 @@ use tokio::sync::{Notify, RwLock, watch};
 
 use super::client::{Client, Failure, Inquiry};
 use super::keys::Keys;
+use super::mark::{self, Mark};
 use super::watcher::{End, News, Watcher, compacted_at};
-use super::wire::{PutRequest, RangeRequest, Request, TxnRequest};
+use super::wire::RangeRequest;
 use crate::embedded::Fuse;
 use crate::{Error, Event, Revision};
 
@@ -61,9 +62,11 @@ pub(super) struct Core {
 
 impl Core {
     /// Finds out where the cluster is.
-    pub(super) async fn open(client: Client, keys: Keys, fuse: Fuse) -> Result<Self, Error> {
+    pub(super) async fn open(client: Client, mut keys: Keys, fuse: Fuse) -> Result<Self, Error> {
         let fail = |failure: Failure| failure.into_error(&client.name);
-        let opened = client.revision(keys.mark()).await.map_err(fail)?;
+        let (newest, found) = client.mark(&keys).await.map_err(fail)?;
+        keys.count = mark::counting(&client, found.as_ref())?;
+        let opened = keys.revision(newest);
         let first = RangeRequest {
             key: keys.mark(),
             revision: 1,
@@ -71,10 +74,11 @@ impl Core {
             ..RangeRequest::default()
         };
         let floor = match client.range(first).await {
-            Ok(_) => 1,
+            Ok(_) => keys.revision(1),
             Err(Failure::Compacted) => compacted_at(&client, &keys).await.map_err(fail)?,
             Err(failure) => return Err(fail(failure)),
         };
+        let floor = floor.max(keys.count.floor);
         Ok(Self {
             client,
             keys,
@@ -221,12 +225,23 @@ impl Core {
         if self.position() >= target {
             return Ok(());
         }
-        let put = PutRequest { key: self.keys.mark(), ..PutRequest::default() };
-        let request =
-            TxnRequest { success: vec![Request::Put(put).into()], ..TxnRequest::default() };
         let fail = |failure: Failure| failure.into_error(&self.client.name);
-        let answer = self.client.txn(request).await.map_err(fail)?;
-        self.await_feed(self.client.check(answer.header).map_err(fail)?).await
+        for request in mark::confirm(&self.keys) {
+            let answer = self.client.txn(request).await.map_err(fail)?;
+            if answer.succeeded {
+                let at = self.client.check(answer.header).map_err(fail)?;
+                return self.await_feed(self.keys.revision(at)).await;
+            }
+        }
+        Err(self.client.recounted())
+    }
+
+    /// Fails the store if its mark was changed while the feed did not look.
+    pub(super) async fn verify_mark(&self) -> Result<(), Error> {
+        let found = self.client.mark(&self.keys).await;
+        let (_, found) = found.map_err(|failure| failure.into_error(&self.client.name))?;
+        let same = Mark::read(found.as_ref()) == Some(Mark::Counting(self.keys.count));
+        if same { Ok(()) } else { Err(self.client.recounted()) }
     }
 
     /// Waits until all sinks have seen what was committed before the call; see
@@ -253,6 +268,7 @@ impl Core {
         let seen = self.position();
         let revision = self.client.revision(self.keys.mark()).await;
         let revision = revision.map_err(|failure| failure.into_error(&self.client.name))?;
+        let revision = self.keys.revision(revision);
         if revision < seen {
             let name = self.client.name.display();
             let what = format!("{name} is at revision {revision}, but has been at revision {seen}");

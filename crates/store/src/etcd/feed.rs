@@ -110,7 +110,9 @@ impl Feed {
 
     /// Gives all sinks the newest state, from which the stream goes on.
     async fn begin_anew(&mut self) {
-        match reader::range(&self.core, &Range::default()).await {
+        let state = reader::range(&self.core, &Range::default()).await;
+        // A change of the mark may be among what was missed.
+        match self.core.verify_mark().await.and(state) {
             Ok(page) => {
                 let core = &self.core;
                 self.sinks.retain_mut(|(seen, sink)| {

@@ -1,23 +1,26 @@
-//! Where the store's keys are in the cluster, which may hold the keys of others too.
+//! Where the store's keys are in the cluster, which may hold the keys of others too, and how it
+//! counts their revisions.
 
 use bytes::Bytes;
 
+use super::mark::Count;
 use super::wire::KeyValue;
 use crate::{Range, Revision, Stored};
 
 /// The keys of one store: all that start with its prefix.
 ///
-/// The prefix itself is a key too, the mark: it holds nothing and no reader sees it. Writing it
-/// puts a change into the feed that shows how far the feed has come.
+/// The prefix itself is a key too, the mark: it says how the store counts, and no reader sees it.
+/// Writing it puts a change into the feed that shows how far the feed has come.
 #[derive(Debug, Clone)]
 pub(super) struct Keys {
     prefix: String,
+    pub(super) count: Count,
 }
 
 impl Keys {
     /// Keys below a prefix, which is made to end in `/`.
     pub(super) fn below(prefix: &str) -> Self {
-        Self { prefix: format!("{}/", prefix.trim_end_matches('/')) }
+        Self { prefix: format!("{}/", prefix.trim_end_matches('/')), count: Count::default() }
     }
 
     pub(super) fn mark(&self) -> Bytes {
@@ -60,6 +63,27 @@ impl Keys {
         let end = after_prefix(&self.full(&range.prefix));
         (from < end).then_some((from, end))
     }
+
+    /// A revision of the store, from etcd's number, which is never negative.
+    pub(super) fn revision(&self, number: i64) -> Revision {
+        self.count.base + u64::try_from(number).unwrap_or_default()
+    }
+
+    /// etcd's number for a revision; `None` if it has none, because that lies before etcd's first
+    /// or after its last.
+    pub(super) fn number(&self, revision: Revision) -> Option<i64> {
+        let number = revision.checked_sub(self.count.base)?;
+        i64::try_from(number).ok().filter(|number| *number > 0)
+    }
+
+    /// The state of a key, as the store tells it.
+    pub(super) fn stored(&self, kv: KeyValue) -> Stored {
+        Stored {
+            revision: self.revision(kv.mod_revision),
+            created: self.revision(kv.create_revision),
+            value: kv.value,
+        }
+    }
 }
 
 /// The key right after another.
@@ -75,20 +99,6 @@ fn after_prefix(prefix: &[u8]) -> Bytes {
         *last = last.saturating_add(1);
     }
     Bytes::from(end)
-}
-
-/// The state of a key, as the store tells it.
-pub(super) fn stored(kv: KeyValue) -> Stored {
-    Stored {
-        revision: revision(kv.mod_revision),
-        created: revision(kv.create_revision),
-        value: kv.value,
-    }
-}
-
-/// A revision in etcd's type, which is never negative.
-pub(super) fn revision(number: i64) -> Revision {
-    Revision::try_from(number).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -119,5 +129,24 @@ mod tests {
         assert_eq!(keys.short(b"/windlass/"), None);
         assert_eq!(keys.short(b"/windlassa"), None);
         assert_eq!(keys.short(b"/windlass/a"), Some("a".to_owned()));
+    }
+
+    #[test]
+    fn revisions_are_counted_from_the_base() {
+        let mut keys = Keys::below("/windlass");
+        for (base, revision, number) in [
+            (0, 1, Some(1)),
+            (0, 0, None),
+            (0, u64::MAX, None),
+            (100, 101, Some(1)),
+            (100, 100, None),
+            (100, 7, None),
+        ] {
+            keys.count.base = base;
+            assert_eq!(keys.number(revision), number, "{base} {revision}");
+            if let Some(number) = number {
+                assert_eq!(keys.revision(number), revision);
+            }
+        }
     }
 }

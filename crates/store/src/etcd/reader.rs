@@ -2,7 +2,7 @@
 
 use super::client::Failure;
 use super::core::Core;
-use super::keys::{stored, successor};
+use super::keys::successor;
 use super::wire::{KeyValue, RangeRequest};
 use crate::{Error, Page, Range, Revision};
 
@@ -43,7 +43,7 @@ pub(super) async fn range(core: &Core, range: &Range) -> Result<Page, Error> {
 }
 
 async fn read(core: &Core, range: &Range) -> Result<Page, Failure> {
-    let at = range.at.map_or(Ok(0), i64::try_from).map_err(|_| Failure::Future)?;
+    let at = range.at.map_or(Some(0), |at| core.keys.number(at)).ok_or(Failure::Future)?;
     // A range without keys has a revision all the same.
     let (mut key, range_end) =
         core.keys.bounds(range).unwrap_or_else(|| (core.keys.end(), successor(&core.keys.end())));
@@ -67,8 +67,8 @@ async fn read(core: &Core, range: &Range) -> Result<Page, Failure> {
         let answer = core.client.range(request).await?;
         if page.revision == 0 {
             let newest = core.client.check(answer.header)?;
-            page.revision = range.at.unwrap_or(newest);
-            revision = i64::try_from(page.revision).unwrap_or(i64::MAX);
+            revision = if at > 0 { at } else { newest };
+            page.revision = core.keys.revision(revision);
         }
         if nothing {
             return Ok(page);
@@ -96,7 +96,7 @@ fn next_chunk(kvs: &[KeyValue]) -> usize {
 }
 
 fn item(core: &Core, kv: KeyValue) -> Option<(String, crate::Stored)> {
-    core.keys.short(&kv.key).map(|key| (key, stored(kv)))
+    core.keys.short(&kv.key).map(|key| (key, core.keys.stored(kv)))
 }
 
 /// Forgets history; see [`crate::Store::compact`].
@@ -110,7 +110,7 @@ pub(super) async fn compact(core: &Core, upto: Revision) -> Result<(), Error> {
     }
     // What the feed has not told yet must stay.
     core.reach(upto).await?;
-    match core.client.compact(i64::try_from(upto).unwrap_or(i64::MAX)).await {
+    match core.client.compact(core.keys.number(upto).unwrap_or(1)).await {
         Ok(()) => {
             core.raise_floor(upto);
             Ok(())

@@ -5,6 +5,7 @@
 //! expects no other writer.
 
 mod compaction;
+mod counting;
 mod faults;
 mod members;
 mod pauses;

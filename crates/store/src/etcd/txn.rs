@@ -4,7 +4,6 @@ use bytes::Bytes;
 
 use super::client::Failure;
 use super::core::Core;
-use super::keys::{revision, stored};
 use super::wire::{
     Compare, CompareResult, CompareTarget, CompareTo, DeleteRangeRequest, KeyValue, PutRequest,
     RangeRequest, Request, Response, TxnRequest, TxnResponse,
@@ -32,7 +31,7 @@ pub(super) async fn commit(core: &Core, write: Write) -> Result<Committed, Error
         }
         answer => answer.map_err(fail)?,
     };
-    let at = core.client.check(answer.header).map_err(fail)?;
+    let at = core.keys.revision(core.client.check(answer.header).map_err(fail)?);
     match outcome(answer) {
         Outcome::Done(previous) => {
             core.await_feed(at).await.map_err(unknown)?;
@@ -40,14 +39,14 @@ pub(super) async fn commit(core: &Core, write: Write) -> Result<Committed, Error
             if let Some(error) = core.fuse.blown() {
                 return Err(error);
             }
-            let previous = previous.map(stored);
+            let previous = previous.map(|kv| core.keys.stored(kv));
             let created = previous.as_ref().map_or(at, |old| old.created);
             debug_assert!(!delete || previous.is_some());
             Ok(Committed { revision: at, created, previous })
         }
         Outcome::Refused(current) => {
             // Who was refused will look at what a sink keeps, and must find the reason there.
-            let current = current.map(|kv| revision(kv.mod_revision));
+            let current = current.map(|kv| core.keys.revision(kv.mod_revision));
             match current {
                 Some(current) => core.await_feed(current).await?,
                 None => core.reach(at).await?,
@@ -73,7 +72,9 @@ fn unknown(error: Error) -> Error {
 async fn refused_as_full(core: &Core, key: Bytes, before: Revision, full: Error) -> Error {
     let look = RangeRequest { key, keys_only: true, ..RangeRequest::default() };
     match core.client.range(look).await {
-        Ok(found) if found.kvs.iter().all(|kv| revision(kv.mod_revision) <= before) => full,
+        Ok(found) if found.kvs.iter().all(|kv| core.keys.revision(kv.mod_revision) <= before) => {
+            full
+        }
         _ => unknown(core.client.unavailable("database space exceeded")),
     }
 }
@@ -109,7 +110,7 @@ fn request(core: &Core, write: Write) -> TxnRequest {
         Expect::Any => None,
         Expect::Absent if delete => return TxnRequest { success: look, ..TxnRequest::default() },
         Expect::Absent => Some(exists(false)),
-        Expect::Revision(expected) => match comparable(expected) {
+        Expect::Revision(expected) => match core.keys.number(expected) {
             Some(at) => {
                 Some((CompareResult::Equal, CompareTarget::Mod, CompareTo::ModRevision(at)))
             }
@@ -119,7 +120,8 @@ fn request(core: &Core, write: Write) -> TxnRequest {
     let change = match write.change {
         Change::Put(value) => Request::Put(PutRequest { key: key.clone(), value, prev_kv: true }),
         Change::Delete => {
-            Request::DeleteRange(DeleteRangeRequest { key: key.clone(), prev_kv: true })
+            let key = key.clone();
+            Request::DeleteRange(DeleteRangeRequest { key, prev_kv: true, ..Default::default() })
         }
     };
     let compare = condition.map(|(result, target, to)| Compare {
@@ -133,9 +135,4 @@ fn request(core: &Core, write: Write) -> TxnRequest {
         success: vec![change.into()],
         failure: look,
     }
-}
-
-/// The revision in etcd's type, if a key can have it: to etcd, a key at 0 is one that is absent.
-fn comparable(expected: Revision) -> Option<i64> {
-    i64::try_from(expected).ok().filter(|at| *at > 0)
 }

@@ -1,7 +1,8 @@
 //! One stream of changes from etcd, in the store's terms.
 
 use super::client::{Client, Failure, Inquiry, Stream};
-use super::keys::{Keys, revision, stored};
+use super::keys::Keys;
+use super::mark::Mark;
 use super::wire::{WatchCreateRequest, WatchEvent};
 use crate::{Error, Event, Revision};
 
@@ -47,7 +48,7 @@ impl Watcher {
         let order = WatchCreateRequest {
             key: keys.mark(),
             range_end: keys.end(),
-            start_revision: i64::try_from(after).unwrap_or(i64::MAX).max(1),
+            start_revision: keys.number(after).unwrap_or(1),
             progress_notify: true,
             prev_kv: true,
         };
@@ -79,7 +80,7 @@ impl Watcher {
                 .check(response.header)
                 .map_err(|failure| End::Broken(failure.into_error(&client.name)))?;
             if response.compact_revision > 0 {
-                return Err(End::Compacted { floor: revision(response.compact_revision) });
+                return Err(End::Compacted { floor: keys.revision(response.compact_revision) });
             }
             if response.canceled {
                 return Err(End::Broken(client.unavailable(&response.cancel_reason)));
@@ -90,13 +91,13 @@ impl Watcher {
             // Without changes it is a sign that the stream has told everything.
             let last = response.events.iter().filter_map(|event| event.kv.as_ref()).last();
             let changed = last.is_some();
-            let upto = last.map_or(newest, |kv| revision(kv.mod_revision));
+            let upto = keys.revision(last.map_or(newest, |kv| kv.mod_revision));
             if upto <= self.told {
                 continue;
             }
             let mut events = Vec::with_capacity(response.events.len());
             for event in response.events {
-                events.extend(translate(keys, event, self.told)?);
+                events.extend(translate(client, keys, event, self.told)?);
             }
             self.told = upto;
             return Ok(News { events, upto, changed });
@@ -105,11 +106,22 @@ impl Watcher {
 }
 
 /// A change, unless it was told before or is none of the store's.
-fn translate(keys: &Keys, event: WatchEvent, told: Revision) -> Result<Option<Event>, End> {
-    let Some(kv) = event.kv else { return Ok(None) };
-    let at = revision(kv.mod_revision);
-    let Some(key) = keys.short(&kv.key).filter(|_| at > told) else { return Ok(None) };
-    let previous = event.prev_kv.map(stored);
+fn translate(
+    client: &Client,
+    keys: &Keys,
+    event: WatchEvent,
+    told: Revision,
+) -> Result<Option<Event>, End> {
+    let Some(kv) = event.kv.filter(|kv| keys.revision(kv.mod_revision) > told) else {
+        return Ok(None);
+    };
+    if kv.key == keys.mark() {
+        let same = Mark::read(Some(&kv)) == Some(Mark::Counting(keys.count));
+        return if same { Ok(None) } else { Err(End::Broken(client.recounted())) };
+    }
+    let at = keys.revision(kv.mod_revision);
+    let Some(key) = keys.short(&kv.key) else { return Ok(None) };
+    let previous = event.prev_kv.map(|kv| keys.stored(kv));
     let put = event.kind == 0;
     // etcd leaves the former value out when a compaction overtook the stream, and says nothing.
     if previous.is_none() && (!put || kv.version > 1) {
@@ -130,7 +142,7 @@ pub(super) async fn compacted_at(client: &Client, keys: &Keys) -> Result<Revisio
             match stream.message().await {
                 Ok(Some(response)) if response.compact_revision > 0 => {
                     client.check(response.header)?;
-                    return Ok(revision(response.compact_revision));
+                    return Ok(keys.revision(response.compact_revision));
                 }
                 Ok(Some(response)) if !response.canceled => {}
                 Ok(_) => return Err(Failure::Open(client.unavailable("the watch ended"))),

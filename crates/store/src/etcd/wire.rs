@@ -64,6 +64,8 @@ pub(super) struct RangeResponse {
     pub(super) kvs: Vec<KeyValue>,
     #[prost(bool, tag = "3")]
     pub(super) more: bool,
+    #[prost(int64, tag = "4")]
+    pub(super) count: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -86,6 +88,8 @@ pub(super) struct PutResponse {
 pub(super) struct DeleteRangeRequest {
     #[prost(bytes = "bytes", tag = "1")]
     pub(super) key: Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub(super) range_end: Bytes,
     #[prost(bool, tag = "3")]
     pub(super) prev_kv: bool,
 }
@@ -148,6 +152,7 @@ pub(super) enum CompareResult {
 pub(super) enum CompareTarget {
     Version = 0,
     Mod = 2,
+    Value = 3,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -158,16 +163,18 @@ pub(super) struct Compare {
     pub(super) target: i32,
     #[prost(bytes = "bytes", tag = "3")]
     pub(super) key: Bytes,
-    #[prost(oneof = "CompareTo", tags = "4, 6")]
+    #[prost(oneof = "CompareTo", tags = "4, 6, 7")]
     pub(super) to: Option<CompareTo>,
 }
 
-#[derive(Clone, Copy, PartialEq, Oneof)]
+#[derive(Clone, PartialEq, Oneof)]
 pub(super) enum CompareTo {
     #[prost(int64, tag = "4")]
     Version(i64),
     #[prost(int64, tag = "6")]
     ModRevision(i64),
+    #[prost(bytes = "bytes", tag = "7")]
+    Value(Bytes),
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -1,13 +1,16 @@
-//! `windlass store`: checking, backing up and restoring a database.
+//! `windlass store`: checking, backing up, restoring and moving a database.
+
+mod progress;
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use windlass_store::Report;
+use windlass_store::{Moved, Place, Raised, Report};
 
 use super::data_dir;
-use crate::cli::StoreCommand;
+use crate::cli::{EtcdArgs, PlaceArgs, StoreCommand};
+use progress::Progress;
 
 /// Does it and says what is there now.
 pub fn run(command: StoreCommand) -> Result<()> {
@@ -29,11 +32,88 @@ pub fn run(command: StoreCommand) -> Result<()> {
             warn_if_without_keys(layout.root());
             say("restored", &report)
         }
+        StoreCommand::Export { place, file, quiet } => {
+            let (place, _) = find(place)?;
+            let mut progress = Progress::new(quiet);
+            let moved = windlass_store::export(&place, &file, &mut |news| progress.hear(news));
+            progress.end();
+            print(&tell_moved("exported", &file.display().to_string(), &moved?))
+        }
+        StoreCommand::Import { place, file: Some(file), quiet, .. } => {
+            let (place, root) = find(place)?;
+            let mut progress = Progress::new(quiet);
+            let moved = windlass_store::import(&place, &file, &mut |news| progress.hear(news));
+            progress.end();
+            let moved = moved?;
+            if let Some(root) = root {
+                warn_if_without_keys(&root);
+            }
+            print(&tell_moved("imported", &describe_place(&place), &moved))
+        }
+        StoreCommand::Import { place, file: None, .. } => {
+            let (place, _) = find(place)?;
+            windlass_store::undo_import(&place)?;
+            print(&format!("import taken back: {}\n", describe_place(&place)))
+        }
+        StoreCommand::RaiseRevision { etcd, by } => raise(etcd, by),
     }
 }
 
+/// The store that a command is about, and the data directory it is in, if it is in one.
+fn find(place: PlaceArgs) -> Result<(Place, Option<PathBuf>)> {
+    match place.etcd.options() {
+        Some(options) => {
+            start_tls();
+            Ok((Place::Etcd(options), None))
+        }
+        None => {
+            let layout = data_dir::layout(&place.data)?;
+            Ok((Place::Directory(layout.store()), Some(layout.root().to_owned())))
+        }
+    }
+}
+
+/// Before anything of rustls: libraries would otherwise choose for themselves.
+fn start_tls() {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+}
+
+fn describe_place(place: &Place) -> String {
+    match place {
+        Place::Directory(directory) => directory.display().to_string(),
+        Place::Etcd(options) => {
+            format!("{} below {}", options.endpoints.join(","), options.prefix)
+        }
+    }
+}
+
+fn tell_moved(what: &str, where_to: &str, moved: &Moved) -> String {
+    let Moved { objects, digest, revision, earlier } = moved;
+    let earlier = match earlier {
+        0 => String::new(),
+        earlier => format!(", {earlier} of them were there from an earlier run"),
+    };
+    format!(
+        "{what}: {where_to}\n  {objects} objects at revision {revision}{earlier}\n  digest {digest}\n"
+    )
+}
+
+fn raise(etcd: EtcdArgs, by: u64) -> Result<()> {
+    let options = etcd.options().context("--etcd-servers is needed")?;
+    start_tls();
+    let place = describe_place(&Place::Etcd(options.clone()));
+    let Raised { from, to } = windlass_store::raise_revision(options, by)?;
+    print(&format!(
+        "revision raised: {place}\n  from {from} to {to}\n  servers that had the store open stop; \
+         start them again\n"
+    ))
+}
+
 fn say(what: &str, report: &Report) -> Result<()> {
-    let text = describe(what, report);
+    print(&describe(what, report))
+}
+
+fn print(text: &str) -> Result<()> {
     io::stdout().lock().write_all(text.as_bytes()).context("cannot write to standard output")
 }
 

@@ -1,0 +1,187 @@
+//! Writing a store into a file.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::format::{End, Header, Next, Reader, Sums, line};
+use super::{Listener, Moved, News, Place, Source, Step};
+use crate::embedded::{io_error, partial, publish};
+use crate::{Error, Revision};
+
+/// How often an export begins again because the revision it reads was compacted.
+const TRIES: usize = 3;
+
+/// Writes all objects of a store, as they are at one revision, into a file. Servers may be using
+/// the store.
+///
+/// Until everything is written the file has `.partial` at the end of its name; an export that
+/// finds such a file goes on with it, if its revision can still be read. The file is for its owner
+/// only, because objects hold secrets.
+pub fn export(place: &Place, file: &Path, tell: Listener<'_>) -> Result<Moved, Error> {
+    if file.try_exists().map_err(|e| io_error(file, &e))? {
+        return Err(Error::Refused { path: file.to_owned(), what: "exists already".to_owned() });
+    }
+    let mut source = place.source()?;
+    let mut writing = Writing::open(&partial(file))?;
+    let mut state = writing.resume(source.as_mut(), tell)?;
+    let mut tries = 1;
+    loop {
+        let mut done = match state.take() {
+            Some(state) => state,
+            None => writing.begin(source.as_mut())?,
+        };
+        match writing.objects(&mut done, source.as_mut(), tell) {
+            Ok(()) => return writing.finish(done, file),
+            Err(Error::Compacted { .. }) if tries < TRIES => {
+                tries += 1;
+                let at = done.revision;
+                tell(News::Note(format!("revision {at} was compacted; beginning again")));
+                // Only a store that is opened anew knows where it is now.
+                source = place.source()?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The file that is not complete.
+struct Writing {
+    path: PathBuf,
+    file: File,
+}
+
+/// What is written already.
+struct Done {
+    revision: Revision,
+    sums: Sums,
+    last: Option<String>,
+    earlier: u64,
+}
+
+impl Writing {
+    fn open(path: &Path) -> Result<Self, Error> {
+        let on = |error: std::io::Error| io_error(path, &error);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(path).map_err(on)?;
+        let refuse = |what: &str| Error::Refused { path: path.to_owned(), what: what.to_owned() };
+        flock(&file, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| refuse("is being written by another process"))?;
+        // Whoever had the lock may have finished, and given the file its name.
+        let same = std::fs::metadata(path).map_err(on)?.ino() == file.metadata().map_err(on)?.ino();
+        if same {
+            Ok(Self { path: path.to_owned(), file })
+        } else {
+            Err(refuse("was being written by another process"))
+        }
+    }
+
+    /// Finds out what of an earlier export can be kept.
+    fn resume(
+        &mut self,
+        source: &mut dyn Source,
+        tell: Listener<'_>,
+    ) -> Result<Option<Done>, Error> {
+        if self.on(self.file.metadata())?.len() == 0 {
+            return Ok(None);
+        }
+        let path = self.path.display().to_string();
+        let mut again = |why: &str| {
+            tell(News::Note(format!("{path} is not continued: {why}; beginning again")));
+            Ok(None)
+        };
+        let copy = self.on(self.file.try_clone())?;
+        let Ok(mut reader) = Reader::new(&self.path, copy) else {
+            return again("it has no readable beginning");
+        };
+        let revision = reader.header.revision;
+        let (engine, store) = source.origin();
+        if reader.header != Header::new(engine, store, revision) {
+            return again("it is of another store");
+        }
+        if revision > source.revision() {
+            return again("its revision has not happened in this store");
+        }
+        if let Err(error) = source.page(revision, None) {
+            let Error::Compacted { .. } = error else { return Err(error) };
+            return again(&format!("its revision {revision} was compacted"));
+        }
+        // The last line may be half there, and after a power loss more may be missing.
+        let mut kept = reader.read;
+        while let Ok(Next::Object { .. }) = reader.next() {
+            kept = reader.read;
+        }
+        Ok(Some(self.keep(revision, kept)?))
+    }
+
+    /// Keeps the first bytes, which are known to be whole lines, and cuts off the rest.
+    fn keep(&mut self, revision: Revision, kept: u64) -> Result<Done, Error> {
+        self.on(self.file.set_len(kept))?;
+        self.on((&self.file).seek(SeekFrom::Start(0)))?;
+        let mut reader = Reader::new(&self.path, self.on(self.file.try_clone())?)?;
+        while reader.read < kept {
+            reader.next()?;
+        }
+        self.on((&self.file).seek(SeekFrom::Start(kept)))?;
+        let (sums, last) = reader.into_sums();
+        let earlier = sums.contents.objects;
+        Ok(Done { revision, sums, last, earlier })
+    }
+
+    /// Begins with an empty file, at the newest revision.
+    fn begin(&mut self, source: &mut dyn Source) -> Result<Done, Error> {
+        self.on(self.file.set_len(0))?;
+        self.on((&self.file).seek(SeekFrom::Start(0)))?;
+        let revision = source.revision();
+        let (engine, store) = source.origin();
+        let line = Header::new(engine, store, revision).line();
+        let mut sums = Sums::new();
+        sums.header(&line);
+        self.on((&self.file).write_all(line.as_bytes()))?;
+        Ok(Done { revision, sums, last: None, earlier: 0 })
+    }
+
+    /// Writes all objects that are not written yet.
+    fn objects(
+        &self,
+        done: &mut Done,
+        source: &mut dyn Source,
+        tell: Listener<'_>,
+    ) -> Result<(), Error> {
+        let mut out = BufWriter::with_capacity(1 << 20, &self.file);
+        loop {
+            let page = source.page(done.revision, done.last.as_deref())?;
+            for (key, stored) in &page.items {
+                let line = line(key, stored);
+                done.sums.object(&line, key, &stored.value);
+                self.on(out.write_all(line.as_bytes()))?;
+            }
+            if let Some((key, _)) = page.items.into_iter().next_back() {
+                done.last = Some(key);
+            }
+            let written = done.sums.contents.objects;
+            let total = source.count().max(written);
+            tell(News::Progress { step: Step::Exporting, done: written, total });
+            if !page.more {
+                return self.on(out.flush());
+            }
+        }
+    }
+
+    /// Writes the end, and gives the file its name.
+    fn finish(self, done: Done, name: &Path) -> Result<Moved, Error> {
+        let Done { revision, sums, earlier, .. } = done;
+        let (End { objects, contents, .. }, line) = sums.end();
+        self.on((&self.file).write_all(line.as_bytes()))?;
+        publish(&self.path, name)?;
+        Ok(Moved { objects, digest: contents, revision, earlier })
+    }
+
+    fn on<T>(&self, result: std::io::Result<T>) -> Result<T, Error> {
+        result.map_err(|error| io_error(&self.path, &error))
+    }
+}

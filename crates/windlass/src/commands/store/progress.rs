@@ -1,0 +1,155 @@
+//! How far an export or import is: a bar on a terminal, a line now and then elsewhere.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+
+use windlass_store::{News, Step};
+
+/// To the beginning of the line, and away with what is on it.
+const CLEAR: &str = "\r\x1b[2K";
+/// How often the bar is drawn, and how often a line is written.
+const BAR: Duration = Duration::from_millis(100);
+const LINE: Duration = Duration::from_secs(5);
+/// How long the bar is.
+const WIDTH: u64 = 24;
+
+/// What is said on standard error meanwhile.
+pub struct Progress {
+    quiet: bool,
+    terminal: bool,
+    /// The step that runs, when it began and with how much already done.
+    step: Option<(Step, Instant, u64)>,
+    said: Instant,
+    drawn: bool,
+}
+
+impl Progress {
+    /// Nothing yet.
+    pub fn new(quiet: bool) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        Self { quiet, terminal, step: None, said: Instant::now(), drawn: false }
+    }
+
+    /// Says it, if it is time to.
+    pub fn hear(&mut self, news: News) {
+        if self.quiet {
+            return;
+        }
+        match news {
+            News::Note(note) => {
+                self.clear();
+                eprintln!("windlass: {note}");
+            }
+            News::Progress { step, done, total } => self.progress(step, done, total),
+        }
+    }
+
+    /// Takes the bar away.
+    pub fn end(&mut self) {
+        self.clear();
+    }
+
+    fn progress(&mut self, step: Step, done: u64, total: u64) {
+        let now = Instant::now();
+        let (begun, before) = match self.step {
+            Some((current, begun, before)) if current == step => (begun, before),
+            _ => {
+                self.step = Some((step, now, done));
+                (now, done)
+            }
+        };
+        let pause = if self.terminal { BAR } else { LINE };
+        if now.duration_since(self.said) < pause {
+            return;
+        }
+        self.said = now;
+        let state = State { step, done, total, since: now.duration_since(begun), before };
+        if self.terminal {
+            eprint!("{CLEAR}{} {}", state.bar(), state.text());
+            let _ = std::io::stderr().flush();
+            self.drawn = true;
+        } else {
+            eprintln!("windlass: {}", state.text());
+        }
+    }
+
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.drawn) {
+            eprint!("{CLEAR}");
+            let _ = std::io::stderr().flush();
+        }
+    }
+}
+
+/// One moment of a step.
+struct State {
+    step: Step,
+    done: u64,
+    total: u64,
+    since: Duration,
+    before: u64,
+}
+
+impl State {
+    fn bar(&self) -> String {
+        let full = (self.done * WIDTH).checked_div(self.total).unwrap_or(WIDTH).min(WIDTH);
+        let part = |sign: &str, length: u64| sign.repeat(usize::try_from(length).unwrap_or(0));
+        format!("[{}{}]", part("#", full), part(".", WIDTH - full))
+    }
+
+    fn text(&self) -> String {
+        let (doing, unit, per) = match self.step {
+            Step::Exporting => ("exporting", "objects", 1),
+            Step::CheckingFile => ("checking the file", "MiB", 1 << 20),
+            Step::Importing => ("importing", "objects", 1),
+            Step::CheckingStore => ("checking the store", "objects", 1),
+        };
+        let (done, total) = (self.done / per, self.total / per);
+        let percent = (self.done * 100).checked_div(self.total).unwrap_or(100);
+        let mut text = format!("{doing}: {done} of {total} {unit} ({percent} %)");
+        let fresh = (self.done - self.before.min(self.done)) as f64;
+        let rate = fresh / self.since.as_secs_f64();
+        if self.since >= Duration::from_secs(1) && rate > 0.0 {
+            let left = (self.total - self.done.min(self.total)) as f64 / rate;
+            text += &format!(", {:.0} {unit}/s, {left:.0} s left", rate / per as f64);
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tells_how_far_it_is_and_how_long_it_takes() {
+        let state = |step, done, total, seconds| {
+            let since = Duration::from_secs(seconds);
+            State { step, done, total, since, before: 1_000 }
+        };
+        for (state, bar, text) in [
+            (
+                state(Step::Importing, 3_000, 9_000, 2),
+                "[########................]",
+                "importing: 3000 of 9000 objects (33 %), 1000 objects/s, 6 s left",
+            ),
+            (
+                state(Step::CheckingFile, 1_000, 4 << 20, 0),
+                "[........................]",
+                "checking the file: 0 of 4 MiB (0 %)",
+            ),
+            (
+                state(Step::Exporting, 0, 0, 9),
+                "[########################]",
+                "exporting: 0 of 0 objects (100 %)",
+            ),
+            (
+                state(Step::CheckingStore, 9_000, 9_000, 8),
+                "[########################]",
+                "checking the store: 9000 of 9000 objects (100 %), 1000 objects/s, 0 s left",
+            ),
+        ] {
+            assert_eq!((state.bar().as_str(), state.text().as_str()), (bar, text));
+        }
+    }
+}
