@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use tempfile::TempDir;
-use windlass_store::{Change, Embedded, Expect, Options, Store, Write};
+use windlass_store::{Change, Embedded, Etcd, EtcdOptions, Expect, Options, Store, Write};
 
 use super::*;
 
@@ -71,5 +71,34 @@ async fn kills_lose_nothing() {
     let calls = "write,writev,sendto";
     assert_eq!(digest(&kill_until_done(import, calls, 400)), expected);
     let again = dir.path().join("from etcd");
+    assert_eq!(digest(&ok(on_etcd("export", &etcd, &again))), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_import_waits_for_an_etcd_that_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = many(&dir, OBJECTS).await;
+    let mut etcd = Cluster::start(1, &[]).unwrap();
+    let file = dir.path().join("file");
+    let expected = digest(&ok(on_directory("export", &data, &file)));
+    let import = on_etcd("import", &etcd, &file).stdout(Stdio::piped()).spawn().unwrap();
+
+    // All keys of the cluster: the store itself does not open yet.
+    let mut options = EtcdOptions::new(etcd.urls());
+    options.prefix = "/".to_owned();
+    let everything = Etcd::open(options).unwrap();
+    let begun = Instant::now();
+    while everything.get("windlass/core/configmaps/default/000500").await.unwrap().is_none() {
+        assert!(begun.elapsed() < PATIENCE, "nothing arrives");
+    }
+    drop(everything);
+    let member = &mut etcd.members_mut()[0];
+    member.kill().unwrap();
+    member.restart(&[]).unwrap();
+
+    let output = import.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(digest(&String::from_utf8(output.stdout).unwrap()), expected);
+    let again = dir.path().join("again");
     assert_eq!(digest(&ok(on_etcd("export", &etcd, &again))), expected);
 }
