@@ -18,7 +18,7 @@ use crate::{Error, Page, Range, Revision};
 /// How many objects are read at once.
 const PAGE: usize = 1_000;
 /// How many bytes go into one transaction of an import.
-const BATCH: usize = 16 << 20;
+const BATCH: usize = 4 << 20;
 
 /// A database, as it is at one moment.
 pub(crate) struct Reading {

@@ -28,6 +28,7 @@ mod kube;
 mod kubectl;
 mod leaders;
 mod lifecycle;
+mod moving;
 mod node;
 mod node_trials;
 mod overload;
