@@ -26,7 +26,8 @@ use super::{Options, Tls};
 use crate::Error;
 use crate::embedded::Fuse;
 
-/// etcd ends connections whose pings come more often than every five seconds.
+/// etcd ends connections whose pings come more often than every five seconds, or come though there is
+/// no call and no stream.
 const PING: Duration = Duration::from_secs(6);
 
 /// What a connection is for. Streams have their own, so that what they carry, and how they end, does
@@ -304,7 +305,7 @@ impl Members {
             .connect_timeout(self.attempt)
             .http2_keep_alive_interval(PING)
             .keep_alive_timeout(self.attempt)
-            .keep_alive_while_idle(true)
+            .keep_alive_while_idle(false)
             .initial_connection_window_size(8 << 20)
             .initial_stream_window_size(4 << 20);
         match tls {
