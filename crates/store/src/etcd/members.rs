@@ -168,7 +168,11 @@ impl Members {
     /// Of many who find the same member wanting, the first passes the turn on.
     fn pass_on(&self, purpose: Purpose, at: usize) {
         let turn = self.turn(purpose);
-        let _ = turn.compare_exchange(at, at.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed);
+        let now = turn.load(Ordering::Relaxed);
+        if now % self.list.len() == at % self.list.len() {
+            let next = now.wrapping_add(1);
+            let _ = turn.compare_exchange(now, next, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 
     fn turn(&self, purpose: Purpose) -> &AtomicUsize {

@@ -82,3 +82,16 @@ async fn until_within(limit: Duration, holds: impl Fn() -> bool) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
+
+/// Commits as often as it takes.
+async fn commit_at_last(store: &Etcd, write: Write) -> crate::Committed {
+    let begun = Instant::now();
+    loop {
+        match store.commit(write.clone()).await {
+            Ok(done) => return done,
+            Err(Error::Unavailable { .. } | Error::Unknown { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "it never works");
+    }
+}

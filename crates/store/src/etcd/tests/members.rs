@@ -43,13 +43,7 @@ async fn a_member_of_another_cluster_is_not_used() {
     }
     assert_eq!(store.failure(), None, "one of its own may come back");
     ours.restart(&[]);
-    let last = loop {
-        match store.commit(put("k", "3")).await {
-            Ok(done) => break done.revision,
-            Err(Error::Unavailable { .. } | Error::Unknown { .. }) => {}
-            Err(error) => panic!("{error}"),
-        }
-    };
+    let last = commit_at_last(&store, put("k", "3")).await.revision;
     assert_eq!(store.get("k").await.unwrap().unwrap().revision, last);
     let untouched = open(&theirs, "/x").unwrap();
     assert_eq!(untouched.revision(), before);
@@ -83,7 +77,7 @@ async fn an_endpoint_may_come_later() {
     cluster.members_mut()[0].restart(&QUICK).unwrap();
     cluster.members_mut()[1].kill().unwrap();
     // Only the late one is left of those that the store knows.
-    while store.commit(put("k", "2")).await.is_err() {}
+    commit_at_last(&store, put("k", "2")).await;
     assert_eq!(store.get("k").await.unwrap().unwrap().value, "2");
 }
 

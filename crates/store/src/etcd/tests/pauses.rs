@@ -43,7 +43,7 @@ async fn a_quiet_store_moves_away_from_a_member_that_hangs() {
     until(|| seen.lock().unwrap().len() == 1).await;
     // The stream of a store that has had no trouble is that of the first member.
     cluster.members()[0].pause().unwrap();
-    while writer.commit(put("after", "1")).await.is_err() {}
+    commit_at_last(&writer, put("after", "1")).await;
     until_within(NOTICED, || seen.lock().unwrap().iter().any(|key| key == "after")).await;
     until(|| quiet.lost_since().is_none()).await;
     assert_eq!(quiet.failure(), None);
