@@ -28,7 +28,6 @@ pub(super) struct Follow {
 /// The task that owns the sinks.
 pub(super) struct Feed {
     core: Arc<Core>,
-    inbox: UnboundedReceiver<Follow>,
     /// Each with the newest revision it has seen.
     sinks: Vec<(Revision, Sink)>,
     watcher: Option<Watcher>,
@@ -37,12 +36,14 @@ pub(super) struct Feed {
     retry: Instant,
     /// History the sinks have not seen is gone: they need the whole state.
     anew: bool,
+    /// Last, so that it is dropped after the sinks: who closes the store waits for its end.
+    inbox: UnboundedReceiver<Follow>,
 }
 
 impl Feed {
     pub(super) fn new(core: Arc<Core>, inbox: UnboundedReceiver<Follow>) -> Self {
         let (pause, retry) = (Duration::ZERO, Instant::now());
-        Self { core, inbox, sinks: Vec::new(), watcher: None, pause, retry, anew: false }
+        Self { core, sinks: Vec::new(), watcher: None, pause, retry, anew: false, inbox }
     }
 
     /// Feeds the sinks until the store is closed.
