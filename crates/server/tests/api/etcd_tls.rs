@@ -84,10 +84,10 @@ fn flags(files: &Files, clients: &Files) -> Vec<String> {
     ]
 }
 
-fn open(url: &str, tls: Tls) -> Result<Etcd, Error> {
+fn open(url: &str, tls: Tls, patience: u64) -> Result<Etcd, Error> {
     let mut options = EtcdOptions::new([url]);
-    options.attempt = std::time::Duration::from_millis(500);
-    options.patience = std::time::Duration::from_secs(1);
+    options.attempt = std::time::Duration::from_secs(10);
+    options.patience = std::time::Duration::from_secs(patience);
     options.tls = Some(tls);
     Etcd::open(options)
 }
@@ -115,7 +115,7 @@ async fn only_who_has_the_right_certificates_gets_in() {
     let ca = Some(files.path("ca.crt"));
     for url in [&address, &named] {
         let tls = Tls { ca: ca.clone(), identity: Some(files.issue("client")) };
-        let store = open(url, tls).unwrap();
+        let store = open(url, tls, 30).unwrap();
         store.commit(put("1")).await.unwrap();
     }
     let another = strange.issue("client");
@@ -142,7 +142,7 @@ async fn only_who_has_the_right_certificates_gets_in() {
             "none.crt: No such file",
         ),
     ] {
-        let error = open(&address, tls).err().unwrap_or_else(|| panic!("{what}")).to_string();
+        let error = open(&address, tls, 1).err().unwrap_or_else(|| panic!("{what}")).to_string();
         assert!(error.contains(said), "{what}: {error}");
         assert!(!error.contains("PRIVATE"), "{error}");
     }
@@ -160,7 +160,7 @@ async fn new_certificates_are_used_from_the_next_connection_on() {
     let mut cluster = Cluster::start_at(vec![place], &with_old).unwrap();
     let (cert, key) = old.issue("client");
     let tls = Tls { ca: Some(old.path("ca.crt")), identity: Some((cert.clone(), key.clone())) };
-    let store = open(&url, tls).unwrap();
+    let store = open(&url, tls, 30).unwrap();
     store.commit(put("1")).await.unwrap();
     // Half of a pair has been replaced.
     let fresh = new.issue("client");

@@ -93,7 +93,7 @@ async fn an_etcd_that_compacts_by_itself_is_followed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_compacts_while_it_is_open() {
     let process = Process::own(&[]);
-    let mut options = EtcdOptions::new([process.url()]);
+    let mut options = patient(vec![process.url()], "/x");
     options.compaction = Some(Duration::from_millis(50));
     options.retain_age = Duration::from_millis(50);
     let store = Etcd::open(options).unwrap();
