@@ -94,8 +94,6 @@ async fn a_full_database_says_so_and_is_still_read() {
     let mut found: Vec<_> = page.items.into_iter().map(|(key, _)| key).collect();
     found.retain(|key| !open.contains(key));
     assert_eq!(found, written);
-    // What is there can be deleted.
-    store.commit(delete(&written[0])).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
