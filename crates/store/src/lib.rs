@@ -17,9 +17,8 @@
 //! Start reading at [`Store`], then [`Embedded`], the engine on SQLite: in `embedded/`, `writer` is the
 //! commit thread and the feed, `reader` answers ranges and history, `schema`, `record` and `verify` are
 //! what is on disk, `retention` forgets history, `offline` is [`check`], [`backup`] and [`restore`].
-//! [`Etcd`] is the engine on an etcd cluster: in `etcd/`, `client` makes the calls to `members`, `txn` and
-//! `reader` say what they mean, `feed` owns the sinks and one `watcher`, `compactor` forgets history, `core`
-//! is what these share.
+//! [`Etcd`] is the engine on an etcd cluster: in `etcd/`, `client` makes the calls, `txn` and `reader` say
+//! what they mean, `feed` owns the sinks and one `watcher`, `core` is what these share.
 //! `suite` is the list of promises as tests, which every engine has to pass.
 
 mod embedded;
