@@ -24,11 +24,19 @@ impl Etcd {
         Etcd { cluster: Cluster::start(1, &[&QUICK, args].concat()).unwrap() }
     }
 
-    /// A store in it; all share their objects.
+    /// A store in it; all share their objects. It has patience for a machine with much else to do.
     pub fn open(&self) -> Arc<dyn Store> {
+        self.open_within(Duration::from_secs(10), Duration::from_secs(30))
+    }
+
+    /// As [`Etcd::open`], but it soon gives up.
+    pub fn open_hasty(&self) -> Arc<dyn Store> {
+        self.open_within(Duration::from_millis(500), Duration::from_secs(2))
+    }
+
+    fn open_within(&self, attempt: Duration, patience: Duration) -> Arc<dyn Store> {
         let mut options = EtcdOptions::new(self.cluster.urls());
-        options.attempt = Duration::from_millis(500);
-        options.patience = Duration::from_secs(2);
+        (options.attempt, options.patience) = (attempt, patience);
         Arc::new(windlass_store::Etcd::open(options).unwrap())
     }
 

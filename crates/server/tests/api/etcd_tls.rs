@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use tempfile::TempDir;
 use time::{Duration, OffsetDateTime};
@@ -83,16 +84,24 @@ fn flags(files: &Files, clients: &Files) -> Vec<String> {
     ]
 }
 
-fn open(url: &str, tls: Tls) -> Result<Etcd, Error> {
+fn open(url: &str, tls: Tls, patience: u64) -> Result<Etcd, Error> {
     let mut options = EtcdOptions::new([url]);
-    options.attempt = std::time::Duration::from_millis(500);
-    options.patience = std::time::Duration::from_secs(1);
+    options.attempt = std::time::Duration::from_secs(10);
+    options.patience = std::time::Duration::from_secs(patience);
     options.tls = Some(tls);
     Etcd::open(options)
 }
 
 fn put(value: &'static str) -> Write {
     Write { key: "k".into(), expect: Expect::Any, change: Change::Put(value.into()) }
+}
+
+/// Commits as often as it takes.
+async fn commit_at_last(store: &Etcd, write: Write) {
+    let begun = Instant::now();
+    while let Err(error) = store.commit(write.clone()).await {
+        assert!(begun.elapsed().as_secs() < 30, "{error}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -106,7 +115,7 @@ async fn only_who_has_the_right_certificates_gets_in() {
     let ca = Some(files.path("ca.crt"));
     for url in [&address, &named] {
         let tls = Tls { ca: ca.clone(), identity: Some(files.issue("client")) };
-        let store = open(url, tls).unwrap();
+        let store = open(url, tls, 30).unwrap();
         store.commit(put("1")).await.unwrap();
     }
     let another = strange.issue("client");
@@ -133,7 +142,7 @@ async fn only_who_has_the_right_certificates_gets_in() {
             "none.crt: No such file",
         ),
     ] {
-        let error = open(&address, tls).err().unwrap_or_else(|| panic!("{what}")).to_string();
+        let error = open(&address, tls, 1).err().unwrap_or_else(|| panic!("{what}")).to_string();
         assert!(error.contains(said), "{what}: {error}");
         assert!(!error.contains("PRIVATE"), "{error}");
     }
@@ -151,14 +160,14 @@ async fn new_certificates_are_used_from_the_next_connection_on() {
     let mut cluster = Cluster::start_at(vec![place], &with_old).unwrap();
     let (cert, key) = old.issue("client");
     let tls = Tls { ca: Some(old.path("ca.crt")), identity: Some((cert.clone(), key.clone())) };
-    let store = open(&url, tls).unwrap();
+    let store = open(&url, tls, 30).unwrap();
     store.commit(put("1")).await.unwrap();
     // Half of a pair has been replaced.
     let fresh = new.issue("client");
     fs::copy(&fresh.0, &cert).unwrap();
     cluster.members_mut()[0].kill().unwrap();
     cluster.members_mut()[0].restart(&with_old).unwrap();
-    while store.commit(put("2")).await.is_err() {}
+    commit_at_last(&store, put("2")).await;
     // All is new: the authority, the member and the client.
     fs::copy(&fresh.1, &key).unwrap();
     fs::copy(new.path("ca.crt"), old.path("ca.crt")).unwrap();
@@ -166,6 +175,6 @@ async fn new_certificates_are_used_from_the_next_connection_on() {
     let with_new: Vec<_> = with_new.iter().map(String::as_str).collect();
     cluster.members_mut()[0].kill().unwrap();
     cluster.members_mut()[0].restart(&with_new).unwrap();
-    while store.commit(put("3")).await.is_err() {}
+    commit_at_last(&store, put("3")).await;
     assert_eq!(store.get("k").await.unwrap().unwrap().value, "3");
 }

@@ -91,7 +91,7 @@ async fn watches_end_when_the_feed_begins_anew() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_without_its_etcd_says_so() {
     let mut etcd = Etcd::start();
-    let server = TestServer::on_store(etcd.open()).await;
+    let server = TestServer::on_store(etcd.open_hasty()).await;
     server.post(MAPS, &config_map("a")).await.expect(201);
     assert_eq!(server.get("/readyz").await.status, 200);
     etcd.kill();

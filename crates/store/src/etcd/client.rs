@@ -190,7 +190,7 @@ impl Client {
         let link = self.members.link(Purpose::Streams).await?;
         let call = async {
             let mut grpc = grpc(&link.channel);
-            grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
+            grpc.ready().await.map_err(not_sent)?;
             let mut request = tonic::Request::new(requests);
             require_leader(request.metadata_mut());
             let path = PathAndQuery::from_static(wire::WATCH);
@@ -338,7 +338,7 @@ where
     A: Message + Default + 'static,
 {
     let mut grpc = grpc(channel);
-    grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
+    grpc.ready().await.map_err(not_sent)?;
     let mut request = tonic::Request::new(ask);
     if leader {
         require_leader(request.metadata_mut());
@@ -351,6 +351,11 @@ where
 /// A member without a leader refuses instead of letting the call hang.
 fn require_leader(metadata: &mut tonic::metadata::MetadataMap) {
     metadata.insert("hasleader", MetadataValue::from_static("true"));
+}
+
+/// The status of a call that never left this process.
+fn not_sent(error: tonic::transport::Error) -> Status {
+    Status::from_error(Box::new(tonic::ConnectError(error.into())))
 }
 
 /// Whether a call failed before it left this process.

@@ -65,7 +65,9 @@ impl Compactor {
                 match self.round(Instant::now()).await {
                     Ok(Some((by, floor))) => tell(by, floor),
                     Ok(None) => {}
-                    Err(error) => tracing::warn!(%error, "history could not be compacted"),
+                    Err(error) => {
+                        tracing::warn!(%error, "how far history goes back could not be found out");
+                    }
                 }
             }
         };
@@ -84,10 +86,14 @@ impl Compactor {
             }
             None => None,
         };
-        let ours = match target {
-            Some(target) => self.compact(target).await?.then_some(target),
-            None => None,
-        };
+        let mut ours = None;
+        if let Some(target) = target {
+            match self.compact(target).await {
+                Ok(done) => ours = done.then_some(target),
+                // What others do is to be seen all the same.
+                Err(error) => tracing::warn!(%error, "history could not be compacted"),
+            }
+        }
         let floor = self.look().await?;
         if floor == self.told {
             return Ok(None);
@@ -96,7 +102,10 @@ impl Compactor {
         if ours == Some(floor) {
             return Ok(Some((By::Us, floor)));
         }
-        let claim = self.claim().await?;
+        let claim = self.claim().await.unwrap_or_else(|error| {
+            tracing::debug!(%error, "who compacts could not be read");
+            None
+        });
         let claimed = claim.and_then(|kv| std::str::from_utf8(&kv.value).ok()?.parse().ok());
         Ok(Some((if claimed == Some(floor) { By::Sibling } else { By::Other }, floor)))
     }

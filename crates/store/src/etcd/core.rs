@@ -213,6 +213,8 @@ impl Core {
             }
             pause = (pause * 2).min(INQUIRIES.1);
         }
+        // It should have answered by now.
+        self.stalled.notify_one();
         false
     }
 

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::Instant;
 
 use super::core::{Core, Go};
 use super::reader;
@@ -25,19 +27,23 @@ pub(super) struct Follow {
 
 /// The task that owns the sinks.
 pub(super) struct Feed {
-    pub(super) core: Arc<Core>,
-    pub(super) inbox: UnboundedReceiver<Follow>,
+    core: Arc<Core>,
     /// Each with the newest revision it has seen.
-    pub(super) sinks: Vec<(Revision, Sink)>,
-    pub(super) watcher: Option<Watcher>,
-    pub(super) pause: Duration,
+    sinks: Vec<(Revision, Sink)>,
+    watcher: Option<Watcher>,
+    /// How long it waited before it last tried again, and when it will.
+    pause: Duration,
+    retry: Instant,
     /// History the sinks have not seen is gone: they need the whole state.
-    pub(super) anew: bool,
+    anew: bool,
+    /// Last, so that it is dropped after the sinks: who closes the store waits for its end.
+    inbox: UnboundedReceiver<Follow>,
 }
 
 impl Feed {
     pub(super) fn new(core: Arc<Core>, inbox: UnboundedReceiver<Follow>) -> Self {
-        Self { core, inbox, sinks: Vec::new(), watcher: None, pause: Duration::ZERO, anew: false }
+        let (pause, retry) = (Duration::ZERO, Instant::now());
+        Self { core, sinks: Vec::new(), watcher: None, pause, retry, anew: false, inbox }
     }
 
     /// Feeds the sinks until the store is closed.
@@ -63,19 +69,24 @@ impl Feed {
                     }
                     None => break,
                 },
-                () = core.stalled.notified() => {
+                // Without a stream there is nothing that could stall, and nothing to interrupt.
+                () = core.stalled.notified(), if self.watcher.is_some() => {
                     tracing::warn!(etcd = %core.client.name.display(), "the watch stalls; opening another");
                     self.give_up_stream();
                 }
-                () = tokio::time::sleep(self.pause), if self.anew => {}
-                news = next(&core, &mut self.watcher, self.pause), if !self.anew => self.take(news),
+                () = tokio::time::sleep_until(self.retry), if self.anew => {}
+                news = next(&core, &mut self.watcher, self.retry), if !self.anew => self.take(news),
             }
         }
     }
 
     fn take(&mut self, news: Result<Option<News>, End>) {
         match news {
-            Ok(None) => self.core.heard(),
+            Ok(None) => {
+                self.core.heard();
+                // Who complained did so about the stream before.
+                let _ = self.core.stalled.notified().now_or_never();
+            }
             Ok(Some(news)) => {
                 self.pause = Duration::ZERO;
                 self.core.heard();
@@ -84,8 +95,7 @@ impl Feed {
             Err(End::Broken(error)) => {
                 tracing::debug!(%error, "the watch broke; opening it again");
                 self.give_up_stream();
-                self.core.lost();
-                self.pause = (self.pause * 2).clamp(PAUSES.0, PAUSES.1);
+                self.lost();
             }
             Err(End::Compacted { floor }) => {
                 self.watcher = None;
@@ -99,6 +109,13 @@ impl Feed {
                 self.anew = true;
             }
         }
+    }
+
+    /// Notes that nothing is heard, and when to try again.
+    fn lost(&mut self) {
+        self.core.lost();
+        self.pause = (self.pause * 2).clamp(PAUSES.0, PAUSES.1);
+        self.retry = Instant::now() + self.pause;
     }
 
     /// Has the next stream come from another member.
@@ -127,8 +144,7 @@ impl Feed {
             }
             Err(error) => {
                 tracing::debug!(%error, "everything could not be read; trying again");
-                self.core.lost();
-                self.pause = (self.pause * 2).clamp(PAUSES.0, PAUSES.1);
+                self.lost();
             }
         }
     }
@@ -190,12 +206,12 @@ pub(super) async fn replay(
 async fn next(
     core: &Core,
     watcher: &mut Option<Watcher>,
-    pause: Duration,
+    retry: Instant,
 ) -> Result<Option<News>, End> {
     if let Some(watcher) = watcher {
         return watcher.next(&core.client, &core.keys).await.map(Some);
     }
-    tokio::time::sleep(pause).await;
+    tokio::time::sleep_until(retry).await;
     let started = Watcher::start(&core.client, &core.keys, core.position()).await;
     let started = started.map_err(|failure| End::Broken(failure.into_error(&core.client.name)))?;
     core.set_inquiry(started.inquiry());

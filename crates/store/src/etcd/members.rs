@@ -26,7 +26,8 @@ use super::{Options, Tls};
 use crate::Error;
 use crate::embedded::Fuse;
 
-/// etcd ends connections whose pings come more often than every five seconds.
+/// etcd ends connections whose pings come more often than every five seconds, or come though there is
+/// no call and no stream.
 const PING: Duration = Duration::from_secs(6);
 
 /// What a connection is for. Streams have their own, so that what they carry, and how they end, does
@@ -167,7 +168,11 @@ impl Members {
     /// Of many who find the same member wanting, the first passes the turn on.
     fn pass_on(&self, purpose: Purpose, at: usize) {
         let turn = self.turn(purpose);
-        let _ = turn.compare_exchange(at, at.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed);
+        let now = turn.load(Ordering::Relaxed);
+        if now % self.list.len() == at % self.list.len() {
+            let next = now.wrapping_add(1);
+            let _ = turn.compare_exchange(now, next, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 
     fn turn(&self, purpose: Purpose) -> &AtomicUsize {
@@ -304,7 +309,7 @@ impl Members {
             .connect_timeout(self.attempt)
             .http2_keep_alive_interval(PING)
             .keep_alive_timeout(self.attempt)
-            .keep_alive_while_idle(true)
+            .keep_alive_while_idle(false)
             .initial_connection_window_size(8 << 20)
             .initial_stream_window_size(4 << 20);
         match tls {

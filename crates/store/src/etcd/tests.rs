@@ -25,8 +25,7 @@ conformance!(fixture);
 /// A new prefix on an etcd that nobody else uses, with no history before it.
 fn fixture() -> Fixture {
     let process = Process::take();
-    let mut options = EtcdOptions::new([process.url()]);
-    options.prefix = format!("/test-{}", process.uses());
+    let options = patient(vec![process.url()], &format!("/test-{}", process.uses()));
     let store = Etcd::open(options.clone()).unwrap();
     wait(&store.handle, {
         let core = Arc::clone(&store.core);
@@ -48,17 +47,29 @@ fn delete(key: &str) -> Write {
     Write { key: key.to_owned(), expect: Expect::Any, change: Change::Delete }
 }
 
-/// Opens a store under a prefix, with little patience.
+/// Opens a store under a prefix, with patience for a machine that has much else to do.
 fn open(process: &Process, prefix: &str) -> Result<Etcd, Error> {
-    open_at(&process.url(), prefix)
+    Etcd::open(patient(vec![process.url()], prefix))
 }
 
-fn open_at(url: &str, prefix: &str) -> Result<Etcd, Error> {
-    let mut options = EtcdOptions::new([url]);
+/// Opens a store that soon gives up.
+fn open_hasty(process: &Process, prefix: &str) -> Result<Etcd, Error> {
+    Etcd::open(hasty(vec![process.url()], prefix))
+}
+
+fn patient(urls: Vec<String>, prefix: &str) -> EtcdOptions {
+    let mut options = EtcdOptions::new(urls);
     options.prefix = prefix.to_owned();
-    options.attempt = Duration::from_millis(500);
-    options.patience = Duration::from_secs(2);
-    Etcd::open(options)
+    options.attempt = Duration::from_secs(10);
+    options.patience = Duration::from_secs(30);
+    options
+}
+
+fn hasty(urls: Vec<String>, prefix: &str) -> EtcdOptions {
+    let mut options = patient(urls, prefix);
+    options.attempt = Duration::from_secs(1);
+    options.patience = Duration::from_secs(3);
+    options
 }
 
 /// The keys a sink has seen change, in order.
@@ -81,5 +92,18 @@ async fn until_within(limit: Duration, holds: impl Fn() -> bool) {
     while !holds() {
         assert!(begun.elapsed() < limit, "it never came");
         tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Commits as often as it takes.
+async fn commit_at_last(store: &Etcd, write: Write) -> crate::Committed {
+    let begun = Instant::now();
+    loop {
+        match store.commit(write.clone()).await {
+            Ok(done) => return done,
+            Err(Error::Unavailable { .. } | Error::Unknown { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "it never works");
     }
 }

@@ -93,7 +93,7 @@ async fn an_etcd_that_compacts_by_itself_is_followed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_compacts_while_it_is_open() {
     let process = Process::own(&[]);
-    let mut options = EtcdOptions::new([process.url()]);
+    let mut options = patient(vec![process.url()], "/x");
     options.compaction = Some(Duration::from_millis(50));
     options.retain_age = Duration::from_millis(50);
     let store = Etcd::open(options).unwrap();
@@ -130,4 +130,46 @@ async fn a_full_database_is_compacted_and_then_written_to() {
     process.make_room();
     store.commit(put("k", vec![7; 500_000])).await.unwrap();
     assert_eq!(store.failure(), None);
+}
+
+/// A read of many pages that is overtaken begins again: what it shows is of one revision.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_of_many_pages_are_whole_whatever_is_compacted() {
+    let process = Process::own(&[]);
+    let [a, b] = [0, 1].map(|_| open(&process, "/shared").unwrap());
+    let many = (0..1_200).map(|n| a.commit(put(&format!("{n:04}"), "0")));
+    for made in futures::future::join_all(many).await {
+        made.unwrap();
+    }
+    // Whoever writes changes the first key, then the last.
+    let writing = async {
+        for n in 1..=60 {
+            a.commit(put("0000", format!("{n}"))).await.unwrap();
+            let last = a.commit(put("1199", format!("{n}"))).await.unwrap().revision;
+            a.compact(last).await.unwrap();
+        }
+    };
+    let reading = async {
+        loop {
+            match b.range(Range::default()).await {
+                Ok(page) => {
+                    assert_eq!(page.items.len(), 1_200);
+                    let value = |at: usize| {
+                        let text = std::str::from_utf8(&page.items[at].1.value).unwrap();
+                        text.parse::<u32>().unwrap()
+                    };
+                    let (first, last) = (value(0), value(1_199));
+                    assert!(first == last || first == last + 1, "{first} and {last}");
+                    if last == 60 {
+                        return;
+                    }
+                }
+                Err(Error::Unavailable { what, .. }) => {
+                    assert!(what.contains("overtook"), "{what}")
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    tokio::join!(writing, reading);
 }

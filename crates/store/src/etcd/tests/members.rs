@@ -7,19 +7,11 @@ use windlass_etcd_process::{Cluster, Place};
 use super::process::QUICK;
 use super::*;
 
-fn options(urls: Vec<String>) -> EtcdOptions {
-    let mut options = EtcdOptions::new(urls);
-    options.prefix = "/x".to_owned();
-    options.attempt = Duration::from_millis(500);
-    options.patience = Duration::from_secs(3);
-    options
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endpoints_of_different_clusters_are_refused() {
     let clusters = [0, 1].map(|_| Cluster::start(1, &QUICK).unwrap());
     let urls: Vec<_> = clusters.iter().flat_map(Cluster::urls).collect();
-    let Err(Error::Refused { what, .. }) = Etcd::open(options(urls.clone())) else {
+    let Err(Error::Refused { what, .. }) = Etcd::open(hasty(urls.clone(), "/x")) else {
         panic!("opened in two clusters");
     };
     assert!(what.contains("different clusters"), "{what}");
@@ -32,8 +24,8 @@ async fn a_member_of_another_cluster_is_not_used() {
     let [mut ours, mut theirs] = [0, 1].map(|_| Process::own(&[]));
     let before = open(&theirs, "/x").unwrap().revision();
     theirs.kill();
-    let store = Etcd::open(options(vec![ours.url(), theirs.url()])).unwrap();
-    store.commit(put("k", "1")).await.unwrap();
+    let store = Etcd::open(hasty(vec![ours.url(), theirs.url()], "/x")).unwrap();
+    commit_at_last(&store, put("k", "1")).await;
     theirs.restart(&[]);
     ours.kill();
     for _ in 0..3 {
@@ -43,14 +35,9 @@ async fn a_member_of_another_cluster_is_not_used() {
     }
     assert_eq!(store.failure(), None, "one of its own may come back");
     ours.restart(&[]);
-    let last = loop {
-        match store.commit(put("k", "3")).await {
-            Ok(done) => break done.revision,
-            Err(Error::Unavailable { .. } | Error::Unknown { .. }) => {}
-            Err(error) => panic!("{error}"),
-        }
-    };
-    assert_eq!(store.get("k").await.unwrap().unwrap().revision, last);
+    let last = commit_at_last(&store, put("k", "3")).await.revision;
+    let reader = open(&ours, "/x").unwrap();
+    assert_eq!(reader.get("k").await.unwrap().unwrap().revision, last);
     let untouched = open(&theirs, "/x").unwrap();
     assert_eq!(untouched.revision(), before);
 }
@@ -58,19 +45,14 @@ async fn a_member_of_another_cluster_is_not_used() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_hangs_is_left_in_time() {
     let cluster = Cluster::start(3, &QUICK).unwrap();
-    let options = options(cluster.urls());
-    let (attempt, store) = (options.attempt, Etcd::open(options.clone()).unwrap());
-    store.commit(put("k", "1")).await.unwrap();
+    let options = hasty(cluster.urls(), "/x");
+    let store = Etcd::open(options.clone()).unwrap();
+    commit_at_last(&store, put("k", "1")).await;
     cluster.members()[0].pause().unwrap();
-    let begun = Instant::now();
+    // Each of these would fail if it waited for that member; one attempt leaves time for others.
     assert!(store.get("k").await.unwrap().is_some());
-    // The one attempt, an election if it led, and a slow machine.
-    assert!(begun.elapsed() < 4 * attempt, "{:?}", begun.elapsed());
-    // Whoever comes now is not held up by it for longer either.
-    let begun = Instant::now();
     let late = Etcd::open(options).unwrap();
     assert!(late.get("k").await.unwrap().is_some());
-    assert!(begun.elapsed() < 6 * attempt, "{:?}", begun.elapsed());
     cluster.members()[0].resume().unwrap();
 }
 
@@ -78,20 +60,21 @@ async fn a_member_that_hangs_is_left_in_time() {
 async fn an_endpoint_may_come_later() {
     let mut cluster = Cluster::start(3, &QUICK).unwrap();
     cluster.members_mut()[0].kill().unwrap();
-    let store = Etcd::open(options(cluster.urls()[..2].to_vec())).unwrap();
-    store.commit(put("k", "1")).await.unwrap();
+    let store = Etcd::open(hasty(cluster.urls()[..2].to_vec(), "/x")).unwrap();
+    commit_at_last(&store, put("k", "1")).await;
     cluster.members_mut()[0].restart(&QUICK).unwrap();
     cluster.members_mut()[1].kill().unwrap();
     // Only the late one is left of those that the store knows.
-    while store.commit(put("k", "2")).await.is_err() {}
-    assert_eq!(store.get("k").await.unwrap().unwrap().value, "2");
+    commit_at_last(&store, put("k", "2")).await;
+    let reader = Etcd::open(patient(cluster.urls()[..1].to_vec(), "/x")).unwrap();
+    assert_eq!(reader.get("k").await.unwrap().unwrap().value, "2");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endpoints_have_names_and_addresses_of_both_kinds() {
     let process = Process::own(&[]);
     let named = process.url().replace("127.0.0.1", "localhost");
-    let store = Etcd::open(options(vec![named])).unwrap();
+    let store = Etcd::open(patient(vec![named], "/x")).unwrap();
     store.commit(put("k", "1")).await.unwrap();
     let free = || TcpListener::bind("[::1]:0").unwrap().local_addr().unwrap();
     let place = Place {
@@ -100,6 +83,6 @@ async fn endpoints_have_names_and_addresses_of_both_kinds() {
         through: Vec::new(),
     };
     let cluster = Cluster::start_at(vec![place], &QUICK).unwrap();
-    let store = Etcd::open(options(cluster.urls())).unwrap();
+    let store = Etcd::open(patient(cluster.urls(), "/x")).unwrap();
     store.commit(put("k", "1")).await.unwrap();
 }

@@ -88,10 +88,7 @@ async fn a_feed_that_missed_a_compaction_begins_anew() {
     let process = Process::own(&[]);
     let way = Way::to(&process);
     let a = open(&process, "/shared").unwrap();
-    let mut options = EtcdOptions::new([way.url.clone()]);
-    options.prefix = "/shared".to_owned();
-    options.attempt = Duration::from_millis(500);
-    let b = Etcd::open(options).unwrap();
+    let b = Etcd::open(patient(vec![way.url.clone()], "/shared")).unwrap();
     let (kept, resets) = keep(&b);
     for round in 0..3 {
         a.commit(put("goes", "1")).await.unwrap();
@@ -103,7 +100,7 @@ async fn a_feed_that_missed_a_compaction_begins_anew() {
         let last = a.commit(put("comes", format!("{round}"))).await.unwrap().revision;
         a.compact(last).await.unwrap();
         way.mend();
-        let reset = resets.recv_timeout(Duration::from_secs(20)).unwrap();
+        let reset = resets.recv_timeout(Duration::from_secs(30)).unwrap();
         assert!(reset >= last && last > seen);
         assert!(b.catch_up().await.unwrap() >= last);
         assert_eq!(b.floor(), last);
