@@ -75,6 +75,10 @@ impl Server {
         if !self.store.is_shared() {
             return Ok(());
         }
+        // Who is cut off for long does not let anybody wait: that would be in vain, and take seats.
+        if self.store.lost_since().is_some_and(|since| since.elapsed() >= limits::CUT_OFF) {
+            return Err(Error::Unavailable("the store is out of reach; try again".into()));
+        }
         match tokio::time::timeout(limits::CATCH_UP, self.store.catch_up()).await {
             Ok(Ok(revision)) => {
                 self.caches.advance(revision);

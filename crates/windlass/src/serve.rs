@@ -151,7 +151,7 @@ async fn run(settings: Settings) -> Result<()> {
     let layout = &settings.data.layout;
     let node = node.map(|node| node::start(node, layout, &server, shutdown.clone()));
     // Before anybody hears that it is ready: who hears it may already send the signal.
-    let (told, again) = (signals()?, signals()?);
+    let told = signals()?;
     announce(&settings.data);
     if controllers.is_some() {
         invite(&settings.data);
@@ -161,6 +161,7 @@ async fn run(settings: Settings) -> Result<()> {
         error = store.failed() => Err(error).context("the store cannot go on"),
     };
     tracing::info!("shutting down");
+    let again = signals()?;
     leave.send_replace(true);
     if ended.is_ok() && !settings.shutdown_delay.is_zero() {
         // Balancers see that it is not ready and turn away; until then they find everything as it was.
