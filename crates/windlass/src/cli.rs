@@ -6,6 +6,8 @@
 mod access;
 mod bundles;
 mod controllers;
+#[cfg(test)]
+mod deployment;
 mod etcd;
 mod node;
 mod reach;
