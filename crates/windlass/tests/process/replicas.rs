@@ -5,6 +5,7 @@ mod identity;
 mod leading;
 mod moving;
 mod outage;
+mod page;
 mod plane;
 mod reach;
 mod rolling;
