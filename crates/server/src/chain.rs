@@ -125,22 +125,46 @@ async fn stages(
         .map_err(|_| Error::NoSuchPath)?;
     let info: &Info = record.info.insert(info);
     let now = (server.clock)();
-    let caller = server.authenticator.authenticate(server, peer, &parts.headers, now)?;
+    let caller =
+        current(server, || server.authenticator.authenticate(server, peer, &parts.headers, now));
+    let caller = caller.await?;
     record.user = Some(caller.clone());
-    record.impersonated = impersonation::impersonate(server, &caller, &parts.headers, info)?;
-    let user = record.impersonated.clone().unwrap_or(caller);
+    let impersonate = || impersonation::impersonate(server, &caller, &parts.headers, info);
+    record.impersonated = current(server, impersonate).await?;
+    let user = record.impersonated.clone().unwrap_or_else(|| caller.clone());
     // What is spent on waiting is not there for working.
     let until = tokio::time::Instant::now() + deadline;
     let _seat = server.flow.enter(peer, &user, info, deadline).await?;
     let asked = Attributes::of(&user, info, fields.as_ref());
-    match &*record.decision.insert(server.authorizer.decide(&asked)) {
-        Decision::Allow(_) => {}
-        Decision::Deny(why) | Decision::NoOpinion(why) => return Err(authz::denied(&asked, why)),
-    }
+    let decide = || match &*record.decision.insert(server.authorizer.decide(&asked)) {
+        Decision::Allow(_) => Ok(()),
+        Decision::Deny(why) | Decision::NoOpinion(why) => Err(authz::denied(&asked, why)),
+    };
+    current(server, decide).await?;
     let work = route::route(server, &user, parts, query, info, body, now, facts);
     match tokio::time::timeout_at(until, work).await {
         Ok(result) => result,
         Err(_) => Err(Error::Timeout),
+    }
+}
+
+/// Does a check again if it refuses: another server may have granted a moment ago what this one has not heard of.
+/// Whoever was just given a credential or a role may use it at any server. One question to the store is for all
+/// who wait, so that those who are refused for good are no burden on it.
+async fn current<T>(
+    server: &Server,
+    mut check: impl FnMut() -> Result<T, Error>,
+) -> Result<T, Error> {
+    let refused =
+        match check() {
+            Err(
+                refused @ (Error::Unauthorized | Error::Forbidden(..) | Error::ForbiddenPath(_)),
+            ) if server.store.is_shared() => refused,
+            outcome => return outcome,
+        };
+    match server.catch_up().await {
+        Ok(()) => check(),
+        Err(_) => Err(refused),
     }
 }
 

@@ -27,7 +27,7 @@ const POLICY: Check = Check {
     name: "poststarthook/rbac/bootstrap-roles",
     well: |server| server.policy.is_in_place(),
 };
-const SHUTDOWN: Check = Check { name: "shutdown", well: |server| !*server.shutdown.borrow() };
+const SHUTDOWN: Check = Check { name: "shutdown", well: |server| !server.is_leaving() };
 
 /// Answers a health path; `None` when there is no such check.
 pub fn health(server: &Server, path: &str, query: &Query) -> Option<Response<Body>> {

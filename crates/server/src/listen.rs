@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use http::header::CONNECTION;
+use http::{HeaderValue, Version};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::service::service_fn;
@@ -112,7 +114,12 @@ async fn connection(
         async move {
             let request =
                 request.map(|body| Received::new(body).map_err(Into::into).boxed_unsync());
-            let response = chain::handle(&server, &peer, request).await;
+            let one = request.version() <= Version::HTTP_11;
+            let mut response = chain::handle(&server, &peer, request).await;
+            if one && server.is_leaving() {
+                // The client turns elsewhere between two requests; later, it might do so within one.
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
             Ok::<_, Infallible>(response.map(|body| Answer::new(body, open)))
         }
     });

@@ -62,6 +62,8 @@ pub struct Server {
     pub features: Features,
     /// Whether the default policy is in place.
     pub policy: crate::policy::Policy,
+    /// Turns true when the server is about to go down; it is not ready then, but answers as before.
+    pub leaving: watch::Receiver<bool>,
     /// Turns true when the server goes down; watches end then.
     pub shutdown: watch::Receiver<bool>,
 }
@@ -72,6 +74,10 @@ impl Server {
         // Where nobody else writes, they always do.
         if !self.store.is_shared() {
             return Ok(());
+        }
+        // Who is cut off for long does not let anybody wait: that would be in vain, and take seats.
+        if self.store.lost_since().is_some_and(|since| since.elapsed() >= limits::CUT_OFF) {
+            return Err(Error::Unavailable("the store is out of reach; try again".into()));
         }
         match tokio::time::timeout(limits::CATCH_UP, self.store.catch_up()).await {
             Ok(Ok(revision)) => {
@@ -84,6 +90,11 @@ impl Server {
                 Err(Error::Unavailable(text.into()))
             }
         }
+    }
+
+    /// Whether it goes down, now or soon.
+    pub fn is_leaving(&self) -> bool {
+        *self.leaving.borrow() || *self.shutdown.borrow()
     }
 
     /// The cache of a core kind that a check looks into. That there is none is a failure of the check, not
@@ -122,6 +133,8 @@ pub struct Setup {
     pub features: Features,
     /// The wall clock.
     pub clock: Clock,
+    /// Turns true when the server is about to go down.
+    pub leaving: watch::Receiver<bool>,
     /// Turns true when the server goes down.
     pub shutdown: watch::Receiver<bool>,
     /// Metrics of other parts of the process.
@@ -146,6 +159,7 @@ impl Setup {
             tokens: None,
             features: Features::default(),
             clock: system_clock(),
+            leaving: shutdown.clone(),
             shutdown,
             metrics: Vec::new(),
             flow: flow::Limits::default(),
@@ -185,6 +199,7 @@ pub async fn start(setup: Setup) -> Result<Arc<Server>, windlass_store::Error> {
         tokens: setup.tokens,
         features,
         policy: crate::policy::Policy::default(),
+        leaving: setup.leaving,
         shutdown,
     });
     namespaces(&server).await;

@@ -6,8 +6,11 @@
 mod access;
 mod bundles;
 mod controllers;
+#[cfg(test)]
+mod deployment;
 mod etcd;
 mod node;
+mod reach;
 mod requests;
 mod signers;
 mod store;
@@ -20,12 +23,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use windlass_pki::AltName;
 
 pub use access::{AccessArgs, AuditArgs, InflightArgs};
 pub use bundles::{BundleCommand, BundleStatusArgs, BundleSyncArgs};
 pub use controllers::{ControllersArgs, ElectionArgs, IssuingArgs};
 pub use etcd::EtcdArgs;
 pub use node::{NodeArgs, NodeCommand, NodeRunArgs, NodeStatusArgs};
+pub use reach::ExternalUrl;
 pub use requests::{
     CsrCommand, CsrDecideArgs, CsrListArgs, CsrShowArgs, Format, IssueArgs, KeyType, NameArgs,
 };
@@ -187,7 +192,19 @@ pub struct ServeArgs {
     /// File with bearer tokens, one a line: token,user,uid,"group1,group2".
     #[arg(long, value_name = "FILE")]
     pub token_auth_file: Option<PathBuf>,
-    /// How long requests may go on after SIGTERM before they are cut off, for example 30s.
+    /// More names and addresses for the serving certificate: a balancer's, for example. May be given several
+    /// times. The certificate is issued anew when they change.
+    #[arg(long, value_name = "NAME|ADDRESS", value_delimiter = ',', value_parser = reach::alt_name)]
+    pub tls_san: Vec<AltName>,
+    /// Where clients reach the server, if that is somewhere else than it listens: https://NAME:PORT of a
+    /// balancer. It stands in admin.kubeconfig, and its name in the serving certificate.
+    #[arg(long, value_name = "URL", value_parser = reach::external_url)]
+    pub external_url: Option<ExternalUrl>,
+    /// How long to go on after SIGTERM as if nothing were, while /readyz says that the server leaves: as long as
+    /// balancers take to notice, for example 10s.
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = values::duration)]
+    pub shutdown_delay_duration: Duration,
+    /// How long requests may go on after that before they are cut off, for example 30s.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = values::duration)]
     pub shutdown_grace: Duration,
     /// Features to turn on or off, for example ClusterTrustBundleProjection=true,PodCertificateRequest=false.
@@ -199,6 +216,12 @@ pub struct ServeArgs {
     pub inflight: InflightArgs,
     #[command(flatten)]
     pub audit: AuditArgs,
+    #[command(flatten)]
+    pub etcd: EtcdArgs,
+    /// Let the authorities of this server take the place of those that are recorded in etcd, which all servers
+    /// on it must have. For their rotation.
+    #[arg(long, requires = "etcd_servers", help_heading = "Store on etcd")]
+    pub record_authorities: bool,
 }
 
 /// Flags of `windlass up`.
@@ -230,7 +253,12 @@ pub struct ServerArgs {
     pub serve: ServeArgs,
     /// Certificate to serve with, followed by the certificates between it and its authority (PEM).
     /// Read again when it changes.
-    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "tls_private_key_file",
+        conflicts_with = "tls_san"
+    )]
     pub tls_cert_file: Option<PathBuf>,
     /// Private key of --tls-cert-file (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
@@ -246,8 +274,6 @@ pub struct ServerArgs {
     /// Private key to sign service-account tokens with (PEM).
     #[arg(long, value_name = "FILE")]
     pub service_account_signing_key_file: Option<PathBuf>,
-    #[command(flatten)]
-    pub etcd: EtcdArgs,
 }
 
 /// What can be done with users.

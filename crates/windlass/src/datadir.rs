@@ -115,6 +115,10 @@ pub struct Site {
     pub listen: SocketAddr,
     /// The machine's name, if it has one.
     pub hostname: Option<String>,
+    /// Further names and addresses that clients know it by.
+    pub names: Vec<AltName>,
+    /// Where clients reach it, if that is somewhere else than it listens.
+    pub external_url: Option<String>,
     /// Whether `admin.kubeconfig` would work: not if clients or the server use other authorities.
     pub write_kubeconfig: bool,
 }
@@ -150,7 +154,7 @@ pub fn prepare(layout: Layout, site: &Site, now: OffsetDateTime) -> Result<DataD
     making.leaf(&ca, "server", &serving_request(site)?)?;
     let admin = making.leaf(&client_ca, "admin", &admin_request()?)?;
     making.service_account_key()?;
-    let url = url(site.listen);
+    let url = site.external_url.clone().unwrap_or_else(|| url(site.listen));
     if site.write_kubeconfig {
         making.kubeconfig(&url, &ca, &admin)?;
     }
@@ -229,6 +233,7 @@ fn serving_request(site: &Site) -> Result<Request> {
     if !site.listen.ip().is_unspecified() {
         names.push(AltName::Ip(site.listen.ip()));
     }
+    names.extend(site.names.iter().cloned());
     let mut seen = Vec::new();
     names.retain(|name| {
         let new = !seen.contains(name);
@@ -239,7 +244,7 @@ fn serving_request(site: &Site) -> Result<Request> {
 }
 
 /// A machine may be called anything; only what is a DNS name can be certified as one.
-fn is_host_name(name: &str) -> bool {
+pub fn is_host_name(name: &str) -> bool {
     name.len() <= 253
         && name.split('.').all(|label| {
             (1..=63).contains(&label.len())

@@ -4,6 +4,7 @@ mod cli;
 mod commands;
 mod datadir;
 mod logging;
+mod plane;
 mod serve;
 mod shell;
 

@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use windlass_controllers::sign::{self, Signer, SignerFiles};
 use windlass_controllers::signers::{self, CustomSigner};
-use windlass_controllers::{Clock, RootCa};
+use windlass_controllers::{Clock, Election, RootCa};
 use windlass_server::audit::{Audit, Rotation};
 use windlass_server::chain::admission::Plugins;
 use windlass_server::chain::flow;
@@ -24,18 +24,18 @@ use windlass_server::local::Local;
 use windlass_server::server::{Server, Setup, start, system_clock};
 use windlass_server::tokens::TokenSigner;
 use windlass_server::user::{MASTERS, User};
-use windlass_store::{Embedded, Etcd, EtcdOptions, Options, Store};
+use windlass_store::{Embedded, Options, Store};
 
 use crate::cli::{
     AccessArgs, AuditArgs, BundleSyncArgs, FeatureGate, InflightArgs, IssuingArgs, Plugin,
 };
+use crate::commands::data_dir;
 use crate::datadir::{DataDir, Layout};
 use crate::shell;
 
 /// Everything a server has to know before it starts.
-#[derive(Debug)]
 pub struct Settings {
-    /// Bound already, so that the port is known.
+    /// Bound already, so that the port is known, but not listening.
     pub listener: TcpListener,
     /// Where objects are kept.
     pub store: StorePlace,
@@ -51,7 +51,9 @@ pub struct Settings {
     pub feature_gates: Vec<FeatureGate>,
     /// Who may call and what is checked.
     pub access: AccessArgs,
-    /// How long requests may go on after SIGTERM.
+    /// How long to go on after SIGTERM while saying that it is not ready.
+    pub shutdown_delay: Duration,
+    /// How long requests may go on after that.
     pub shutdown_grace: Duration,
     /// How much is worked on at a time.
     pub inflight: InflightArgs,
@@ -67,12 +69,11 @@ pub struct Settings {
 }
 
 /// Where objects are kept.
-#[derive(Debug)]
 pub enum StorePlace {
     /// In a database in this directory.
     Directory(PathBuf),
-    /// In an etcd cluster.
-    Etcd(EtcdOptions),
+    /// In a store that other servers use, too.
+    Shared(Arc<dyn Store>),
 }
 
 /// A certificate chain and its key, in files that are read again when they change.
@@ -93,6 +94,16 @@ pub struct ServiceAccountKeys {
     pub verifying: Vec<PathBuf>,
 }
 
+impl ServiceAccountKeys {
+    /// Those of a data directory.
+    pub fn of(layout: &Layout) -> Self {
+        Self { signing: layout.pki("sa.key"), verifying: vec![layout.pki("sa.pub")] }
+    }
+}
+
+/// Connections that may wait to be accepted: every agent of a fleet, after a restart.
+const BACKLOG: i32 = 4096;
+
 /// Serves until SIGTERM or SIGINT.
 pub fn serve(settings: Settings) -> Result<()> {
     // Before anything of rustls: libraries would otherwise choose for themselves.
@@ -106,18 +117,26 @@ pub fn serve(settings: Settings) -> Result<()> {
 
 async fn run(settings: Settings) -> Result<()> {
     let (down, shutdown) = watch::channel(false);
+    let (leave, leaving) = watch::channel(false);
     // Before anything is served, so that a bad file is told of and nothing has happened.
     let layout = &settings.data.layout;
     let options = settings.controllers.as_ref();
     let options = options.map(|(issuing, bundles)| controller_options(layout, issuing, bundles));
-    let options = options.transpose()?;
+    let mut options = options.transpose()?;
+    if let (Some(options), StorePlace::Shared(_)) = (&mut options, &settings.store) {
+        // Others may have the same controllers beside them.
+        options.election = Some(Election::new(data_dir::identity()));
+    }
     let node = settings.node.as_ref().map(|(name, projections)| {
         node::Node::new(name, projections.as_deref(), features(&settings.feature_gates)?)
     });
     let node = node.transpose()?;
     let store = open(&settings.store)?;
     let more = node.as_ref().map(node::Node::metrics);
-    let (server, tls) = assemble(&settings, &store, more, shutdown.clone()).await?;
+    let signs = (leaving.clone(), shutdown.clone());
+    let (server, tls) = assemble(&settings, &store, more, signs).await?;
+    rustix::net::listen(&settings.listener, BACKLOG)
+        .with_context(|| format!("cannot listen for {}", settings.data.url))?;
     settings.listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(settings.listener)?;
     let serving = windlass_server::listen::serve(
@@ -128,7 +147,7 @@ async fn run(settings: Settings) -> Result<()> {
         settings.shutdown_grace,
     );
     let serving = tokio::spawn(serving);
-    let controllers = options.map(|options| controllers(&server, options, shutdown.clone()));
+    let controllers = options.map(|options| controllers(&server, options, leaving.clone()));
     let layout = &settings.data.layout;
     let node = node.map(|node| node::start(node, layout, &server, shutdown.clone()));
     // Before anybody hears that it is ready: who hears it may already send the signal.
@@ -142,6 +161,16 @@ async fn run(settings: Settings) -> Result<()> {
         error = store.failed() => Err(error).context("the store cannot go on"),
     };
     tracing::info!("shutting down");
+    let again = signals()?;
+    leave.send_replace(true);
+    if ended.is_ok() && !settings.shutdown_delay.is_zero() {
+        // Balancers see that it is not ready and turn away; until then they find everything as it was.
+        tokio::select! {
+            () = tokio::time::sleep(settings.shutdown_delay) => {}
+            () = again => {}
+            _ = store.failed() => {}
+        }
+    }
     down.send_replace(true);
     if let Some(node) = node
         && node.await.is_err()
@@ -163,9 +192,7 @@ async fn run(settings: Settings) -> Result<()> {
 fn open(place: &StorePlace) -> Result<Arc<dyn Store>> {
     Ok(match place {
         StorePlace::Directory(directory) => Arc::new(Embedded::open(Options::new(directory))?),
-        StorePlace::Etcd(options) => {
-            Arc::new(Etcd::open(options.clone()).context("--etcd-servers")?)
-        }
+        StorePlace::Shared(store) => store.clone(),
     })
 }
 
@@ -173,7 +200,7 @@ async fn assemble(
     settings: &Settings,
     store: &Arc<dyn Store>,
     more: Option<windlass_server::metrics::Source>,
-    shutdown: watch::Receiver<bool>,
+    (leaving, shutdown): (watch::Receiver<bool>, watch::Receiver<bool>),
 ) -> Result<(Arc<Server>, Arc<arc_swap::ArcSwap<rustls::ServerConfig>>)> {
     let tls = files::tls(&settings.tls)?;
     let authenticator = files::authenticator(settings)?;
@@ -192,6 +219,7 @@ async fn assemble(
             writes: settings.inflight.max_mutating_requests_inflight.get(),
         },
         audit: audit(&settings.audit)?,
+        leaving,
         ..Setup::new(store.clone(), shutdown)
     })
     .await?;

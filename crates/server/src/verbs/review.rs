@@ -22,6 +22,16 @@ pub struct Answered {
     pub warnings: Vec<String>,
 }
 
+impl Answered {
+    /// Whether the answer is yes, or a name: what more is granted would not change it.
+    pub fn is_granted(&self) -> bool {
+        let status = &self.value["status"];
+        status["allowed"] == true
+            || status["authenticated"] == true
+            || status.pointer("/userInfo/username").is_some_and(|name| name != "")
+    }
+}
+
 /// Answers the question in the body; the code is always 201.
 pub const CODE: StatusCode = StatusCode::CREATED;
 

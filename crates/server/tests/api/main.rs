@@ -35,5 +35,6 @@ mod pods_accounts;
 mod policy;
 mod protobuf;
 mod replicas;
+mod replicas_access;
 mod views;
 mod watches;

@@ -9,7 +9,7 @@ use windlass_store::{EtcdOptions, Tls};
 use super::values;
 
 /// Where etcd is, and how to talk to it.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Store on etcd")]
 pub struct EtcdArgs {
     /// Members of an etcd cluster to keep all objects in, as https://HOST:PORT, separated by commas. Any number of

@@ -106,10 +106,8 @@ fn election(arguments: &ElectionArgs) -> Result<Option<Election>> {
     if !arguments.leader_elect {
         return Ok(None);
     }
-    let identity = arguments.leader_elect_identity.clone().unwrap_or_else(|| {
-        let host = data_dir::hostname().unwrap_or_else(|| "localhost".into());
-        format!("{host}_{}", uuid::Uuid::new_v4())
-    });
+    let identity = arguments.leader_elect_identity.clone();
+    let identity = identity.unwrap_or_else(data_dir::identity);
     let election = Election {
         namespace: arguments.leader_elect_resource_namespace.clone(),
         name: arguments.leader_elect_resource_name.clone(),

@@ -1,17 +1,19 @@
 //! Which data directory a command is about, and getting it ready to serve from.
 
 use std::ffi::OsString;
-use std::net::TcpListener;
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use time::OffsetDateTime;
+use windlass_pki::AltName;
 
+use super::{connect, shared};
 use crate::cli::{DataDirArgs, ServeArgs};
 use crate::datadir::{self, DataDir, Layout, Site};
-
-/// Connections that may wait to be accepted: every agent of a fleet, after a restart.
-const BACKLOG: i32 = 4096;
+use crate::plane;
+use crate::serve::StorePlace;
 
 /// The directory that a command is about.
 pub fn layout(arguments: &DataDirArgs) -> Result<Layout> {
@@ -32,27 +34,95 @@ fn default_root(data_home: Option<OsString>, home: Option<PathBuf>) -> Option<Pa
     data_home.or(home).map(|path| path.join("windlass"))
 }
 
+/// What a server begins with.
+pub struct Opened {
+    /// Bound, but nobody is let in yet.
+    pub listener: TcpListener,
+    /// With everything in it.
+    pub data: DataDir,
+    /// Where objects are kept.
+    pub store: StorePlace,
+}
+
 /// Binds the address and makes what is missing in the data directory.
 ///
 /// In this order, because the kubeconfig names the port, which the system may choose; and because
-/// a second start by mistake then fails before it has touched anything.
-pub fn open(arguments: &ServeArgs, write_kubeconfig: bool) -> Result<(TcpListener, DataDir)> {
-    let layout = layout(&arguments.data)?;
+/// a second start by mistake then fails before it has touched anything. A store that others use, too, is asked
+/// first whether anything may be made.
+pub fn open(arguments: &ServeArgs, own: &plane::Own, write_kubeconfig: bool) -> Result<Opened> {
     let cannot = || format!("cannot listen on {}", arguments.listen);
-    let listener = TcpListener::bind(arguments.listen).with_context(cannot)?;
-    rustix::net::listen(&listener, BACKLOG).with_context(cannot)?;
+    let listener = bind(arguments.listen).with_context(cannot)?;
     let listen = listener.local_addr().with_context(cannot)?;
-    let site = Site { listen, hostname: hostname(), write_kubeconfig };
-    let data = datadir::prepare(layout, &site, OffsetDateTime::now_utc())?;
+    let shared = arguments.etcd.clone().options().map(|options| (shared::name(&options), options));
+    let shared = shared.map(|(name, options)| anyhow::Ok((shared::open(options)?, name)));
+    let shared = shared.transpose()?;
+    if let Some((store, name)) = &shared {
+        connect::block_on(own.check(&**store, name))?;
+    }
+    let layout = own.layout.clone();
+    let data = datadir::prepare(
+        layout,
+        &site(arguments, listen, write_kubeconfig),
+        OffsetDateTime::now_utc(),
+    )?;
     let directory = data.layout.root().display();
     tracing::info!(%directory, files_written = data.written.len(), "data directory is ready");
-    Ok((listener, data))
+    let store = match shared {
+        Some((store, name)) => {
+            connect::block_on(own.settle(&*store, &name))?;
+            StorePlace::Shared(store)
+        }
+        None => StorePlace::Directory(data.layout.store()),
+    };
+    Ok(Opened { listener, data, store })
+}
+
+/// Takes an address without letting anybody in: whoever tries is refused at once, and a balancer turns to
+/// another server.
+fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let socket = net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // As the standard library does: what is left of old connections is no reason to wait.
+    net::sockopt::set_socket_reuseaddr(&socket, true)?;
+    net::bind(&socket, &address)?;
+    Ok(TcpListener::from(socket))
+}
+
+fn site(arguments: &ServeArgs, listen: SocketAddr, write_kubeconfig: bool) -> Site {
+    let mut names = arguments.tls_san.clone();
+    names.extend(arguments.external_url.iter().map(|external| external.name.clone()));
+    if listen.ip().is_unspecified() {
+        names.extend(addresses().map(AltName::Ip));
+    }
+    let external_url = arguments.external_url.as_ref().map(|external| external.url.clone());
+    Site { listen, hostname: hostname(), names, external_url, write_kubeconfig }
+}
+
+/// The addresses that this machine shows to others, as far as it has any.
+fn addresses() -> impl Iterator<Item = IpAddr> {
+    // Addresses that nobody has, reached like all others. Nothing is sent there.
+    const ELSEWHERE: [(&str, &str); 2] =
+        [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")];
+    ELSEWHERE.into_iter().filter_map(|(any, elsewhere)| {
+        let socket = UdpSocket::bind(any).ok()?;
+        socket.connect(elsewhere).ok()?;
+        Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_unspecified())
+    })
 }
 
 /// The machine's name.
 pub fn hostname() -> Option<String> {
     let name = rustix::system::uname().nodename().to_str().ok()?.to_owned();
     Some(name).filter(|name| !name.is_empty())
+}
+
+/// Who this process is among several that stand by for one another.
+pub fn identity() -> String {
+    let host = hostname().unwrap_or_else(|| "localhost".into());
+    format!("{host}_{}", uuid::Uuid::new_v4())
 }
 
 #[cfg(test)]

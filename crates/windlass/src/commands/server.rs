@@ -2,35 +2,35 @@
 
 use anyhow::Result;
 
-use super::data_dir;
+use super::data_dir::{self, Opened};
 use crate::cli::ServerArgs;
-use crate::serve::{self, ServiceAccountKeys, Settings, StorePlace, TlsFiles};
+use crate::plane;
+use crate::serve::{self, ServiceAccountKeys, Settings, TlsFiles};
 
 /// Serves until told to stop.
 pub fn run(arguments: ServerArgs) -> Result<()> {
+    let layout = data_dir::layout(&arguments.serve.data)?;
+    let named = arguments.service_account_signing_key_file.map(|signing| {
+        let verifying = match arguments.service_account_key_file {
+            named if named.is_empty() => vec![signing.clone()],
+            named => named,
+        };
+        ServiceAccountKeys { signing, verifying }
+    });
+    let own = plane::Own {
+        layout: layout.clone(),
+        host: data_dir::hostname(),
+        serving: arguments.tls_cert_file.is_none(),
+        clients: arguments.client_ca_file.is_none(),
+        accounts: named.clone(),
+        replaces: arguments.serve.record_authorities,
+    };
     // With other certificates than ours, a kubeconfig of ours would lead nowhere.
-    let ours = arguments.tls_cert_file.is_none() && arguments.client_ca_file.is_none();
-    let (listener, data) = data_dir::open(&arguments.serve, ours)?;
-    let layout = &data.layout;
+    let Opened { listener, data, store } =
+        data_dir::open(&arguments.serve, &own, own.serving && own.clients)?;
     let tls = match (arguments.tls_cert_file, arguments.tls_private_key_file) {
         (Some(certificate), Some(key)) => TlsFiles { certificate, key },
         _ => TlsFiles { certificate: layout.pki("server.crt"), key: layout.pki("server.key") },
-    };
-    let service_account_keys = match arguments.service_account_signing_key_file {
-        Some(signing) if arguments.service_account_key_file.is_empty() => {
-            ServiceAccountKeys { verifying: vec![signing.clone()], signing }
-        }
-        Some(signing) => {
-            ServiceAccountKeys { signing, verifying: arguments.service_account_key_file }
-        }
-        None => ServiceAccountKeys {
-            signing: layout.pki("sa.key"),
-            verifying: vec![layout.pki("sa.pub")],
-        },
-    };
-    let store = match arguments.etcd.options() {
-        Some(options) => StorePlace::Etcd(options),
-        None => StorePlace::Directory(layout.store()),
     };
     serve::serve(Settings {
         listener,
@@ -38,8 +38,9 @@ pub fn run(arguments: ServerArgs) -> Result<()> {
         tls,
         client_ca: arguments.client_ca_file.unwrap_or_else(|| layout.pki("client-ca.crt")),
         token_auth_file: arguments.serve.token_auth_file,
-        service_account_keys,
+        service_account_keys: named.unwrap_or_else(|| ServiceAccountKeys::of(&layout)),
         feature_gates: arguments.serve.feature_gates,
+        shutdown_delay: arguments.serve.shutdown_delay_duration,
         shutdown_grace: arguments.serve.shutdown_grace,
         access: arguments.serve.access,
         inflight: arguments.serve.inflight,

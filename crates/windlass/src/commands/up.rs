@@ -2,25 +2,32 @@
 
 use anyhow::Result;
 
-use super::data_dir;
+use super::data_dir::{self, Opened};
 use crate::cli::UpArgs;
-use crate::serve::{self, ServiceAccountKeys, Settings, StorePlace, TlsFiles};
+use crate::plane;
+use crate::serve::{self, ServiceAccountKeys, Settings, TlsFiles};
 
 /// Serves until told to stop.
 pub fn run(arguments: UpArgs) -> Result<()> {
-    let (listener, data) = data_dir::open(&arguments.serve, true)?;
-    let layout = &data.layout;
+    let layout = data_dir::layout(&arguments.serve.data)?;
+    let own = plane::Own {
+        layout: layout.clone(),
+        host: data_dir::hostname(),
+        serving: true,
+        clients: true,
+        accounts: None,
+        replaces: arguments.serve.record_authorities,
+    };
+    let Opened { listener, data, store } = data_dir::open(&arguments.serve, &own, true)?;
     serve::serve(Settings {
         listener,
-        store: StorePlace::Directory(layout.store()),
+        store,
         tls: TlsFiles { certificate: layout.pki("server.crt"), key: layout.pki("server.key") },
         client_ca: layout.pki("client-ca.crt"),
         token_auth_file: arguments.serve.token_auth_file,
-        service_account_keys: ServiceAccountKeys {
-            signing: layout.pki("sa.key"),
-            verifying: vec![layout.pki("sa.pub")],
-        },
+        service_account_keys: ServiceAccountKeys::of(&layout),
         feature_gates: arguments.serve.feature_gates,
+        shutdown_delay: arguments.serve.shutdown_delay_duration,
         shutdown_grace: arguments.serve.shutdown_grace,
         access: arguments.serve.access,
         inflight: arguments.serve.inflight,

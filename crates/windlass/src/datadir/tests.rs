@@ -23,7 +23,13 @@ const FILES: [&str; 11] = [
 
 fn site() -> Site {
     let listen = "127.0.0.1:6443".parse().unwrap();
-    Site { listen, hostname: Some("Laptop".into()), write_kubeconfig: true }
+    Site {
+        listen,
+        hostname: Some("Laptop".into()),
+        names: Vec::new(),
+        external_url: None,
+        write_kubeconfig: true,
+    }
 }
 
 fn start(root: &Path, site: &Site, now: OffsetDateTime) -> Result<DataDir> {
@@ -173,6 +179,27 @@ fn issues_anew_what_no_longer_fits() {
     for name in FILES.iter().filter(|name| name.ends_with(".key") || name.contains("ca.")) {
         assert_eq!(before.get(*name), after.get(*name), "{name}");
     }
+}
+
+#[test]
+fn a_balancer_is_named_in_certificate_and_kubeconfig() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    written(root, &site(), NOW);
+    let names = vec![AltName::Dns("lb.example".into()), AltName::Ip("192.0.2.9".parse().unwrap())];
+    let known = Site { names: names.clone(), ..site() };
+    assert_eq!(written(root, &known, NOW), ["pki/server.crt"]);
+    let reached = Site { external_url: Some("https://lb.example:443".into()), ..known };
+    assert_eq!(written(root, &reached, NOW), ["admin.kubeconfig"]);
+    let prepared = start(root, &reached, NOW).unwrap();
+    assert_eq!(prepared.url, "https://lb.example:443");
+    let text = fs::read_to_string(prepared.layout.kubeconfig()).unwrap();
+    assert!(text.contains("server: https://lb.example:443\n"), "{text}");
+    let serving = fs::read(prepared.layout.pki("server.crt")).unwrap();
+    let serving = Certificate::from_pem(&serving).unwrap();
+    assert!(names.iter().all(|name| serving.alt_names().contains(name)));
+    drop(prepared);
+    assert_eq!(written(root, &site(), NOW), ["admin.kubeconfig", "pki/server.crt"]);
 }
 
 #[test]

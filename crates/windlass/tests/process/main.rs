@@ -35,6 +35,7 @@ mod overload;
 mod pod_certificates;
 mod python;
 mod reload;
+mod replicas;
 mod rights;
 mod server;
 mod signer_command;

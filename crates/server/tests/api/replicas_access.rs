@@ -1,0 +1,108 @@
+//! Whoever was given a credential or a right by one server has it at the others.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::Method;
+use serde_json::{Value, json};
+
+use super::etcd::Etcd;
+use super::fixture::{MAPS, TestServer};
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
+/// Enough that a server that has not heard yet would be met.
+const ROUNDS: usize = 30;
+
+fn binding(role: &str, user: &str) -> Value {
+    json!({
+        "metadata": {"name": format!("{role}-{user}")},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+    })
+}
+
+async fn pair(etcd: &Etcd) -> [TestServer; 2] {
+    [TestServer::on_store(etcd.open()).await, TestServer::on_store(etcd.open()).await]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_counts_at_every_server_once_it_is_bound() {
+    let etcd = Etcd::start();
+    let [a, b] = pair(&etcd).await;
+    for round in 0..ROUNDS {
+        let user = format!("user-{round}");
+        let as_user = async |server: &TestServer| {
+            server.ask(Method::GET, MAPS).header("impersonate-user", &user).send().await
+        };
+        let (here, there) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
+        assert_eq!(as_user(there).await.status, 403);
+        let bound = binding("view", &user);
+        here.post(&format!("{RBAC}/clusterrolebindings"), &bound).await.expect(201);
+        as_user(there).await.expect(200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn questions_about_rights_and_tokens_are_answered_alike() {
+    let etcd = Etcd::start();
+    let [a, b] = pair(&etcd).await;
+    for round in 0..ROUNDS {
+        let user = format!("user-{round}");
+        let bound = binding("view", &user);
+        a.post(&format!("{RBAC}/clusterrolebindings"), &bound).await.expect(201);
+        let review = json!({"spec": {
+            "user": user,
+            "resourceAttributes": {"verb": "get", "resource": "configmaps", "namespace": "default"},
+        }});
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let answer = b.post(path, &review).await.expect(201);
+        assert_eq!(answer["status"]["allowed"], true, "{answer}");
+    }
+}
+
+/// A bootstrap token as a secret, and its text.
+fn token(round: usize) -> (Value, String) {
+    let (id, secret) = (format!("a{round:05}"), "0123456789abcdef");
+    let encoded = |text: &str| STANDARD.encode(text);
+    let object = json!({
+        "metadata": {"name": format!("bootstrap-token-{id}")},
+        "type": "bootstrap.kubernetes.io/token",
+        "data": {
+            "token-id": encoded(&id),
+            "token-secret": encoded(secret),
+            "usage-bootstrap-authentication": encoded("true"),
+        },
+    });
+    (object, format!("{id}.{secret}"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_is_good_at_every_server_once_it_is_made() {
+    let etcd = Etcd::start();
+    let [a, b] = pair(&etcd).await;
+    for round in 0..ROUNDS {
+        let (secret, token) = token(round);
+        a.post(SECRETS, &secret).await.expect(201);
+        let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+        let bearer = format!("Bearer {token}");
+        let asked = b.ask(Method::POST, path).anonymous().header("authorization", &bearer);
+        let who = asked.json(&json!({})).send().await.expect(201);
+        let name = &who["status"]["userInfo"]["username"];
+        assert_eq!(name, &json!(format!("system:bootstrap:a{round:05}")));
+        // A secret that was never made is nobody's, however often one asks.
+        let wrong = format!("Bearer {}", token.replace("0123", "3210"));
+        let asked = b.ask(Method::POST, path).anonymous().header("authorization", &wrong);
+        asked.json(&json!({})).send().await.fails(401, "Unauthorized");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_refused_is_refused_without_etcd_too() {
+    let mut etcd = Etcd::start();
+    let [a, _b] = pair(&etcd).await;
+    etcd.kill();
+    let stranger = a.ask(Method::GET, MAPS).anonymous().header("authorization", "Bearer nobody");
+    stranger.send().await.fails(401, "Unauthorized");
+    let user = a.ask(Method::GET, &format!("{MAPS}?resourceVersion=0"));
+    user.header("impersonate-user", "vera").send().await.fails(403, "Forbidden");
+}

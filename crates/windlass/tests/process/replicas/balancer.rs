@@ -1,0 +1,99 @@
+//! The fixture: a TCP balancer as people have them. It asks each server whether it is ready, and gives a new
+//! connection to the next one that is.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use hyper::Method;
+use serde_json::Value;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::http::Http;
+use crate::server::PATIENCE;
+
+/// How often servers are asked.
+const INTERVAL: Duration = Duration::from_millis(50);
+/// How long one may take to answer.
+const LIMIT: Duration = Duration::from_millis(500);
+
+/// A balancer; its connections end with it.
+pub struct Balancer {
+    pub address: SocketAddr,
+    backends: Backends,
+    tasks: JoinSet<()>,
+}
+
+type Backends = Arc<Mutex<Vec<Arc<Backend>>>>;
+
+struct Backend {
+    address: SocketAddr,
+    ready: AtomicBool,
+}
+
+impl Balancer {
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let backends = Backends::default();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(listener, backends.clone()));
+        Self { address, backends, tasks }
+    }
+
+    /// One more server.
+    pub fn add(&mut self, address: SocketAddr, http: Http) {
+        let backend = Arc::new(Backend { address, ready: AtomicBool::new(false) });
+        self.backends.lock().unwrap().push(backend.clone());
+        self.tasks.spawn(check(backend, http));
+    }
+
+    /// Waits until so many servers are ready.
+    pub async fn sees(&self, wanted: usize) {
+        let begun = Instant::now();
+        loop {
+            let backends = self.backends.lock().unwrap().clone();
+            if backends.iter().filter(|backend| backend.ready.load(Relaxed)).count() == wanted {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "never {wanted} servers that are ready");
+            tokio::time::sleep(INTERVAL / 2).await;
+        }
+    }
+}
+
+/// Asks a server again and again.
+async fn check(backend: Arc<Backend>, http: Http) {
+    loop {
+        let ask = async {
+            let mut connection = http.connect().await.ok()?;
+            connection.ask(Method::GET, "/readyz", &Value::Null).await.ok()
+        };
+        let answer = tokio::time::timeout(LIMIT, ask).await;
+        let ready = matches!(answer, Ok(Some((200, _))));
+        backend.ready.store(ready, Relaxed);
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+async fn accept(listener: TcpListener, backends: Backends) {
+    let turn = AtomicUsize::new(0);
+    let mut open = JoinSet::new();
+    while let Ok((mut client, _)) = listener.accept().await {
+        let mut ready = backends.lock().unwrap().clone();
+        ready.retain(|backend| backend.ready.load(Relaxed));
+        let first = turn.fetch_add(1, Relaxed);
+        open.spawn(async move {
+            for index in 0..ready.len() {
+                let backend = &ready[(first + index) % ready.len()];
+                // As with any of them: who refuses is passed over.
+                let Ok(mut server) = TcpStream::connect(backend.address).await else { continue };
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+                return;
+            }
+        });
+        while open.try_join_next().is_some() {}
+    }
+}

@@ -1,0 +1,129 @@
+//! etcd is away: what is answered, what is refused, and how it goes on.
+
+use std::time::{Duration, Instant};
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::{Method, Request};
+use serde_json::{Value, json};
+use windlass_etcd_process::Cluster;
+
+use super::plane::{CONFIG_MAPS, config_map, etcd, pair, version};
+use crate::http::Http;
+use crate::kubectl::Kubectl;
+use crate::server::{ADMIN_TOKEN, PATIENCE};
+
+/// So long a server may be cut off before it says that it is not ready.
+const BOUND: Duration = Duration::from_secs(10);
+
+/// The status, `Retry-After` and body of an answer.
+async fn answer(http: &Http, method: Method, path: &str, body: &Value) -> (u16, String, Value) {
+    let mut connection = http.connect().await.unwrap();
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", "windlass")
+        .header("authorization", format!("Bearer {ADMIN_TOKEN}"))
+        .header("content-type", "application/json");
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let request = request.body(Full::from(body)).unwrap();
+    let response = connection.exchange(request).await.unwrap();
+    let status = response.status().as_u16();
+    let retry = response.headers().get("retry-after").map(|value| value.to_str().unwrap());
+    let retry = retry.unwrap_or_default().to_owned();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, retry, serde_json::from_slice(&body).unwrap_or_default())
+}
+
+async fn health(http: &Http, path: &str) -> u16 {
+    http.ask(Method::GET, path, Value::Null).await.0
+}
+
+/// Waits until `/readyz` has this status, and says how long that took.
+async fn until_ready_is(http: &Http, wanted: u16) -> Duration {
+    let begun = Instant::now();
+    while health(http, "/readyz").await != wanted {
+        assert!(begun.elapsed() < PATIENCE, "/readyz is never {wanted}");
+        assert_eq!(health(http, "/livez").await, 200, "to start it again would not help");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    begun.elapsed()
+}
+
+fn kill(etcd: &mut Cluster) {
+    for member in etcd.members_mut() {
+        member.kill().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_that_may_be_old_are_answered_and_the_rest_is_refused_until_etcd_is_back() {
+    let mut etcd = etcd();
+    let [a, b] = pair(&etcd);
+    let http = a.http();
+    let (_, made) = http.ask(Method::POST, CONFIG_MAPS, config_map("kept")).await;
+    let from = version(&made);
+    let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={from}");
+    let mut events = http.watch(&path).await.unwrap().unwrap();
+    kill(&mut etcd);
+    let killed = Instant::now();
+
+    // It is ready for a while: a cluster finds a new leader in this time.
+    assert_eq!(health(&http, "/readyz").await, 200);
+    for path in [
+        format!("{CONFIG_MAPS}?resourceVersion=0"),
+        format!("{CONFIG_MAPS}/kept?resourceVersion=0"),
+    ] {
+        let (status, found) = http.ask(Method::GET, &path, Value::Null).await;
+        assert_eq!(status, 200, "{found}");
+        assert!(found.to_string().contains("kept"), "{found}");
+    }
+    let write = async { answer(&http, Method::POST, CONFIG_MAPS, &config_map("refused")).await };
+    let read = async { answer(&http, Method::GET, CONFIG_MAPS, &Value::Null).await };
+    let (written, read) = tokio::join!(write, read);
+    for (status, retry, body) in [written, read] {
+        assert_eq!((status, &body["reason"]), (503, &json!("ServiceUnavailable")), "{body}");
+        assert_eq!(retry, "1", "{body}");
+        // What is told to clients is not where etcd is.
+        assert!(!body.to_string().contains("127.0.0.1"), "{body}");
+    }
+    assert!(killed.elapsed() < PATIENCE, "{:?}", killed.elapsed());
+
+    until_ready_is(&http, 500).await;
+    let cut_off = killed.elapsed();
+    assert!(cut_off > BOUND - Duration::from_secs(2), "{cut_off:?}");
+    assert!(cut_off < BOUND + PATIENCE, "{cut_off:?}");
+    until_ready_is(&b.http(), 500).await;
+    let (_, text) = http.ask(Method::GET, "/readyz?verbose", Value::Null).await;
+    assert!(text.as_str().unwrap().contains("[-]etcd-readiness failed"), "{text}");
+
+    for member in etcd.members_mut() {
+        member.restart(&[]).unwrap();
+    }
+    until_ready_is(&http, 200).await;
+    until_ready_is(&b.http(), 200).await;
+    let (status, made) = b.http().ask(Method::POST, CONFIG_MAPS, config_map("after")).await;
+    assert_eq!(status, 201, "{made}");
+    assert_eq!(http.ask(Method::GET, &format!("{CONFIG_MAPS}/after"), Value::Null).await.0, 200);
+    assert_eq!(http.ask(Method::GET, &format!("{CONFIG_MAPS}/refused"), Value::Null).await.0, 404);
+    // The watch was there all the time, and has missed nothing.
+    let event = tokio::time::timeout(PATIENCE, events.next()).await;
+    let event = event.expect("an event").unwrap().unwrap();
+    assert_eq!(event["object"]["metadata"]["name"], "after", "{event}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_says_what_is_wrong() {
+    let mut etcd = etcd();
+    let [a, _b] = pair(&etcd);
+    let kubectl = Kubectl::on(a);
+    kubectl.ok(&["get", "namespaces"]);
+    kill(&mut etcd);
+    until_ready_is(&kubectl.server.http(), 500).await;
+    // It tries again a number of times, as it is told to, and then says why.
+    for args in [&["get", "configmaps"][..], &["create", "configmap", "a"]] {
+        let begun = Instant::now();
+        let said = tokio::task::block_in_place(|| kubectl.fails(args));
+        let took = begun.elapsed();
+        assert!(said.contains("the store is out of reach"), "after {took:?}: {said}");
+    }
+}
