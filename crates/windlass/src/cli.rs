@@ -205,6 +205,8 @@ pub struct UpArgs {
     #[command(flatten)]
     pub serve: ServeArgs,
     #[command(flatten)]
+    pub etcd: EtcdArgs,
+    #[command(flatten)]
     pub issuing: IssuingArgs,
     #[command(flatten)]
     pub bundles: BundleSyncArgs,

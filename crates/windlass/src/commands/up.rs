@@ -10,9 +10,13 @@ use crate::serve::{self, ServiceAccountKeys, Settings, StorePlace, TlsFiles};
 pub fn run(arguments: UpArgs) -> Result<()> {
     let (listener, data) = data_dir::open(&arguments.serve, true)?;
     let layout = &data.layout;
+    let store = match arguments.etcd.options() {
+        Some(options) => StorePlace::Etcd(options),
+        None => StorePlace::Directory(layout.store()),
+    };
     serve::serve(Settings {
         listener,
-        store: StorePlace::Directory(layout.store()),
+        store,
         tls: TlsFiles { certificate: layout.pki("server.crt"), key: layout.pki("server.key") },
         client_ca: layout.pki("client-ca.crt"),
         token_auth_file: arguments.serve.token_auth_file,
