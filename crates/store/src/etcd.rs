@@ -8,6 +8,7 @@ mod client;
 mod core;
 mod feed;
 mod keys;
+mod position;
 mod reader;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
 
 use crate::embedded::Fuse;
 use crate::{BoxFuture, Committed, Error, Event, Page, Range, Revision, Sink, Store, Write};
@@ -86,7 +88,7 @@ impl Etcd {
         let fuse = Fuse::new(name.clone());
         // A runtime of its own, so that sinks and watches go on while callers block theirs.
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
+            .worker_threads(threads())
             .thread_name("store-etcd")
             .enable_all()
             .build()
@@ -126,6 +128,12 @@ impl Etcd {
         self.core.closed.store(true, Ordering::Release);
         let _ = self.inbox.send(Command::Close);
     }
+}
+
+/// Calls wait more than they compute. Where there are few processors, a second thread only takes them
+/// from those who call.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |all| (all.get() / 2).clamp(1, 2))
 }
 
 /// Blocks until a task has ended, from any thread.
@@ -221,7 +229,15 @@ impl Store for Etcd {
     }
 
     fn catch_up(&self) -> BoxFuture<'_, Result<Revision, Error>> {
-        self.call(|core| async move { core.catch_up().await })
+        if self.core.closed.load(Ordering::Acquire) {
+            return Box::pin(std::future::ready(Err(Error::Closed)));
+        }
+        let (who, told) = oneshot::channel();
+        if self.core.join(who) {
+            let core = Arc::clone(&self.core);
+            self.handle.spawn(async move { core.go_round().await });
+        }
+        Box::pin(async move { told.await.unwrap_or(Err(Error::Closed)) })
     }
 
     fn is_shared(&self) -> bool {

@@ -5,10 +5,11 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, RwLock, watch};
+use tokio::sync::{Notify, RwLock, oneshot};
 
 use super::client::{Client, Failure};
 use super::keys::Keys;
+use super::position::Position;
 use super::watcher::{End, News, Watcher, compacted_at};
 use super::wire::{PutRequest, RangeRequest, Request, TxnRequest};
 use crate::embedded::Fuse;
@@ -26,12 +27,24 @@ pub(super) enum Go {
 /// Receives history in pieces.
 pub(super) type Tell<'a> = &'a mut (dyn FnMut(&[Event]) -> Result<Go, Error> + Send);
 
+/// Somebody who wants to know when the sinks have caught up.
+pub(super) type CatchingUp = oneshot::Sender<Result<Revision, Error>>;
+
+/// Rounds of catching up, one at a time.
+#[derive(Default)]
+struct Rounds {
+    /// Whether one is under way.
+    going: bool,
+    /// Those whom the next is for.
+    waiting: Vec<CatchingUp>,
+}
+
 pub(super) struct Core {
     pub(super) client: Client,
     pub(super) keys: Keys,
     pub(super) fuse: Fuse,
     /// The newest revision all sinks have seen.
-    position: watch::Sender<Revision>,
+    position: Position,
     floor: AtomicU64,
     /// Where the feed began: the store's revision when it was opened, or began anew.
     opened: AtomicU64,
@@ -43,10 +56,7 @@ pub(super) struct Core {
     lost: Mutex<Option<Instant>>,
     /// One mark at a time serves all who wait.
     marking: tokio::sync::Mutex<()>,
-    /// How many rounds of catching up have begun.
-    rounds: AtomicU64,
-    /// The last round that has ended, and how; whoever leads the next holds it.
-    round: tokio::sync::Mutex<(u64, Result<Revision, Error>)>,
+    rounds: Mutex<Rounds>,
     pub(super) closed: AtomicBool,
     /// Commits share it; closing waits for it.
     pub(super) gate: RwLock<()>,
@@ -72,22 +82,21 @@ impl Core {
             client,
             keys,
             fuse,
-            position: watch::Sender::new(opened),
+            position: Position::new(opened),
             floor: AtomicU64::new(floor),
             opened: AtomicU64::new(opened),
             last: AtomicU64::new(opened),
             stalled: Notify::new(),
             lost: Mutex::new(None),
             marking: tokio::sync::Mutex::new(()),
-            rounds: AtomicU64::new(0),
-            round: tokio::sync::Mutex::new((0, Ok(opened))),
+            rounds: Mutex::default(),
             closed: AtomicBool::new(false),
             gate: RwLock::new(()),
         })
     }
 
     pub(super) fn position(&self) -> Revision {
-        *self.position.borrow()
+        self.position.get()
     }
 
     pub(super) fn floor(&self) -> Revision {
@@ -104,11 +113,7 @@ impl Core {
         if news.changed {
             self.last.fetch_max(news.upto, Ordering::AcqRel);
         }
-        self.position.send_if_modified(|position| {
-            let grown = news.upto > *position;
-            *position = news.upto.max(*position);
-            grown
-        });
+        self.position.advance(news.upto);
     }
 
     /// Notes that all sinks have been given the whole state at a revision.
@@ -133,10 +138,9 @@ impl Core {
 
     /// Waits until all sinks have seen a change that is in the feed's way.
     pub(super) async fn await_feed(&self, target: Revision) -> Result<(), Error> {
-        let mut position = self.position.subscribe();
         let begun = Instant::now();
         loop {
-            let reached = position.wait_for(|position| *position >= target);
+            let reached = self.position.wait(target);
             if tokio::time::timeout(self.client.attempt, reached).await.is_ok() {
                 return Ok(());
             }
@@ -153,8 +157,7 @@ impl Core {
 
     /// Waits until all sinks have seen everything up to a revision that may be another's.
     pub(super) async fn reach(&self, target: Revision) -> Result<(), Error> {
-        let mut position = self.position.subscribe();
-        let reached = position.wait_for(|position| *position >= target);
+        let reached = self.position.wait(target);
         if tokio::time::timeout(QUIET, reached).await.is_ok() {
             return Ok(());
         }
@@ -178,23 +181,36 @@ impl Core {
         self.await_feed(self.client.check(answer.header).map_err(fail)?).await
     }
 
-    /// Waits until all sinks have seen what was committed before the call; see
-    /// [`crate::Store::catch_up`].
+    /// Takes somebody into the next round of [`Core::go_round`]. Returns whether nobody goes round,
+    /// so that the caller has to see to it.
+    pub(super) fn join(&self, who: CatchingUp) -> bool {
+        let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+        rounds.waiting.push(who);
+        !std::mem::replace(&mut rounds.going, true)
+    }
+
+    /// Tells all who have joined when all sinks have seen what was committed before they did; see
+    /// [`crate::Store::catch_up`]. Returns when there is nobody left.
     ///
     /// One question to the cluster serves all who came before it was asked.
-    pub(super) async fn catch_up(&self) -> Result<Revision, Error> {
-        let wanted = self.rounds.load(Ordering::SeqCst) + 1;
-        let mut last = self.round.lock().await;
-        if last.0 >= wanted {
-            return last.1.clone();
+    pub(super) async fn go_round(&self) {
+        loop {
+            let waiting = {
+                let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+                rounds.going = !rounds.waiting.is_empty();
+                if !rounds.going {
+                    return;
+                }
+                std::mem::take(&mut rounds.waiting)
+            };
+            let outcome = match self.newest().await {
+                Ok(newest) => self.reach(newest).await.map(|()| newest),
+                Err(error) => Err(error),
+            };
+            for who in waiting {
+                let _ = who.send(outcome.clone());
+            }
         }
-        let this = self.rounds.fetch_add(1, Ordering::SeqCst) + 1;
-        let outcome = match self.newest().await {
-            Ok(newest) => self.reach(newest).await.map(|()| newest),
-            Err(error) => Err(error),
-        };
-        *last = (this, outcome.clone());
-        outcome
     }
 
     /// The newest revision, confirmed by a quorum.

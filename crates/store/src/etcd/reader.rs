@@ -6,8 +6,11 @@ use super::keys::{stored, successor};
 use super::wire::{KeyValue, RangeRequest};
 use crate::{Error, Page, Range, Revision};
 
-/// How many keys are asked for at once, so that no answer blocks a member for long.
-const CHUNK: usize = 1_000;
+/// How many keys are asked for at once, at first and at most. For each answer a member walks over all
+/// keys that follow, so there should be few; but none should block it for long.
+const CHUNK: (usize, usize) = (1_000, 10_000);
+/// About how large an answer may be if nobody said how many keys are wanted.
+const CHUNK_BYTES: usize = 8 << 20;
 /// How often a read of the newest state is begun again when compactions overtake it.
 const TRIES: usize = 3;
 
@@ -47,9 +50,10 @@ async fn read(core: &Core, range: &Range) -> Result<Page, Failure> {
     let limit = range.limit.unwrap_or(usize::MAX);
     let mut page = Page { revision: 0, items: Vec::new(), more: false };
     let mut revision = at;
+    let mut chunk = if range.limit.is_some() { CHUNK.1 } else { CHUNK.0 };
     loop {
         // To etcd, a limit of none is no limit.
-        let wanted = (limit - page.items.len().min(limit)).clamp(1, CHUNK);
+        let wanted = (limit - page.items.len().min(limit)).clamp(1, chunk);
         let request = RangeRequest {
             key,
             range_end: range_end.clone(),
@@ -71,6 +75,9 @@ async fn read(core: &Core, range: &Range) -> Result<Page, Failure> {
             page.more = !answer.kvs.is_empty();
             return Ok(page);
         }
+        let bytes: usize = answer.kvs.iter().map(|kv| kv.value.len()).sum();
+        let each = (bytes / answer.kvs.len().max(1)).max(1);
+        chunk = (CHUNK_BYTES / each).clamp(1, CHUNK.1);
         let last = answer.kvs.last().map(|kv| successor(&kv.key));
         page.items.extend(answer.kvs.into_iter().filter_map(|kv| item(core, kv)));
         page.more = answer.more;
