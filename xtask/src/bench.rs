@@ -2,16 +2,19 @@
 //!
 //! The server is a process of its own, so its memory and CPU are its own; this process is the
 //! load. Both share the machine, as the reference figures' server and load did. Every group of
-//! rows is one file under `bench/` with one `measure`, listed in [`GROUPS`].
+//! rows is one file under `bench/` with one `measure`, listed in [`GROUPS`]. With `--etcd` every group
+//! has an etcd of its own, on the disk that the embedded store would be on.
 
 mod access;
 mod bundles;
 mod client;
 mod floor;
 mod issuing;
+mod large;
 mod nodes;
 mod process;
 mod rates;
+mod replicas;
 mod server;
 mod startup;
 mod table;
@@ -25,6 +28,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use windlass_etcd_process::Cluster;
 
 use crate::tools::succeed;
 use table::Table;
@@ -35,9 +39,16 @@ pub struct Args {
     /// Shorter phases and fewer watchers: a smoke test, not a measurement.
     #[arg(long)]
     quick: bool,
-    /// Only this group of rows: floor, startup, rates, access, issuing, nodes, volumes, bundles or watchers.
+    /// Only this group of rows: floor, startup, rates, access, issuing, nodes, volumes, bundles,
+    /// watchers, large or replicas.
     #[arg(long)]
     only: Option<String>,
+    /// Keep the objects in etcd instead of the embedded store.
+    #[arg(long)]
+    etcd: bool,
+    /// How many members the etcd cluster has.
+    #[arg(long, default_value_t = 1, requires = "etcd")]
+    etcd_members: usize,
     /// One round of this many watchers of the small object, instead of the standard three.
     #[arg(long)]
     watchers: Option<usize>,
@@ -53,6 +64,8 @@ struct Bench {
     binary: PathBuf,
     /// Where data directories go: on the disk that holds the build.
     scratch: PathBuf,
+    /// Where the objects go, if not into the embedded store.
+    etcd: Option<Cluster>,
 }
 
 impl Bench {
@@ -76,7 +89,15 @@ const GROUPS: &[(&str, Measure)] = &[
     ("volumes", |bench, table| Box::pin(volumes::measure(bench, table))),
     ("bundles", |bench, table| Box::pin(bundles::measure(bench, table))),
     ("watchers", |bench, table| Box::pin(watchers::measure(bench, table))),
+    ("large", |bench, table| Box::pin(large::measure(bench, table))),
+    (REPLICAS, |bench, table| Box::pin(replicas::measure(bench, table))),
 ];
+
+/// The group that needs a store that servers can share.
+const REPLICAS: &str = "replicas";
+
+/// How etcd is started, besides its addresses: as it comes, but with room for its history.
+const ETCD: &[&str] = &["--quota-backend-bytes=8589934592"];
 
 /// Build both sides as release, then measure.
 pub fn run(root: &Path, args: &Args) -> Result<()> {
@@ -85,6 +106,9 @@ pub fn run(root: &Path, args: &Args) -> Result<()> {
     {
         let names: Vec<&str> = GROUPS.iter().map(|(name, _)| *name).collect();
         bail!("no group {only:?}; there are {}", names.join(", "));
+    }
+    if args.only.as_deref() == Some(REPLICAS) && !args.etcd {
+        bail!("only servers on etcd can have replicas: add --etcd");
     }
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| root.join("target"), |dir| root.join(dir));
@@ -114,6 +138,11 @@ fn build_and_rerun(root: &Path, args: &Args, target: &Path) -> Result<()> {
     if let Some(only) = &args.only {
         again.args(["--only", only]);
     }
+    if args.etcd {
+        again.args(["--etcd", "--etcd-members", &args.etcd_members.to_string()]);
+    }
+    // Where etcd's data goes.
+    again.env("TMPDIR", target);
     if let Some(watchers) = args.watchers {
         again.args(["--watchers", &watchers.to_string()]);
     }
@@ -129,21 +158,27 @@ fn drive(args: &Args, binary: &Path, target: &Path) -> Result<()> {
         .prefix("bench-")
         .tempdir_in(target)
         .context("no scratch directory in the target directory")?;
-    let bench = Bench {
-        args: args.clone(),
-        binary: binary.to_path_buf(),
-        scratch: scratch.path().to_path_buf(),
-    };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut table = Table::new();
     for (name, measure) in GROUPS {
-        if args.only.as_deref().is_none_or(|only| only == *name) {
+        let wanted = match args.only.as_deref() {
+            Some(only) => only == *name,
+            None => args.etcd || *name != REPLICAS,
+        };
+        if wanted {
             eprintln!("bench: {name}");
+            let etcd = args.etcd.then(|| Cluster::start(args.etcd_members, ETCD)).transpose()?;
+            let bench = Bench {
+                args: args.clone(),
+                binary: binary.to_path_buf(),
+                scratch: scratch.path().to_path_buf(),
+                etcd,
+            };
             runtime
                 .block_on(measure(&bench, &mut table))
                 .with_context(|| format!("group {name}"))?;
         }
     }
     table.print();
-    table.save(&target.join("bench.json"))
+    table.save(&target.join(if args.etcd { "bench-etcd.json" } else { "bench.json" }))
 }

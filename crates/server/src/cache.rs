@@ -6,6 +6,7 @@
 //! others nothing.
 
 mod change;
+mod past;
 mod single;
 mod window;
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tower::ServiceExt as _;
-use windlass_store::Store;
+use windlass_store::{Message, Store};
 
 use crate::audit::Audit;
 use crate::cache::{Caches, KindCache};
@@ -250,6 +250,9 @@ const PAGE: usize = 500;
 
 /// How often the caches are filled again when compactions overtake that.
 const TRIES: usize = 5;
+/// The same in bytes, and at most in objects, where others write too: etcd walks over all keys that
+/// follow for every page.
+const SHARED_PAGE: (usize, usize) = (8 << 20, 10_000);
 
 /// Fills caches from the store and keeps them up to date from then on.
 pub async fn attach(
@@ -259,10 +262,7 @@ pub async fn attach(
     let mut tries = 1;
     loop {
         let attached = match fill(store, caches).await {
-            Ok(revision) => {
-                let feed = caches.clone();
-                store.follow(revision, Box::new(move |message| feed.hear(message)))
-            }
+            Ok(filled) => follow(store, caches, filled),
             Err(error) => Err(error),
         };
         match attached {
@@ -279,20 +279,57 @@ pub async fn attach(
     Ok(())
 }
 
-/// Reads everything at one revision, which it returns, and what led there.
-async fn fill(store: &Arc<dyn Store>, caches: &Arc<Caches>) -> Result<u64, windlass_store::Error> {
+/// What the caches hold when they have been filled.
+struct Filled {
+    /// The state at this revision.
+    revision: u64,
+    /// Changes after this one are to be remembered.
+    floor: u64,
+}
+
+/// Lets the store tell the caches what led to their state, and from then on what changes it.
+fn follow(
+    store: &Arc<dyn Store>,
+    caches: &Arc<Caches>,
+    Filled { revision, floor }: Filled,
+) -> Result<(), windlass_store::Error> {
+    let feed = caches.clone();
+    let sink = move |message: Message<'_>| match message {
+        Message::Changes(events) => {
+            let (past, new) = events.split_at(events.partition_point(|e| e.revision <= revision));
+            feed.remember(past);
+            feed.hear(Message::Changes(new));
+        }
+        Message::Reset(_) => feed.hear(message),
+    };
+    store.follow(floor, Box::new(sink))
+}
+
+/// Reads everything at one revision.
+async fn fill(
+    store: &Arc<dyn Store>,
+    caches: &Arc<Caches>,
+) -> Result<Filled, windlass_store::Error> {
     let mut after: Option<String> = None;
     let mut revision = None;
+    let mut limit = PAGE;
     loop {
         let range = windlass_store::Range {
             prefix: String::new(),
             after: after.take(),
-            limit: Some(PAGE),
+            limit: Some(limit),
             at: revision,
         };
         let page = store.range(range).await?;
+        let mut bytes = 0;
         for (key, stored) in &page.items {
+            bytes += stored.value.len();
             caches.load(key, stored.revision, &stored.value);
+        }
+        if store.is_shared() {
+            // The objects that follow are taken to be as large as these.
+            let each = (bytes / page.items.len().max(1)).max(1);
+            limit = (SHARED_PAGE.0 / each).clamp(1, SHARED_PAGE.1);
         }
         revision = Some(page.revision);
         match page.items.last() {
@@ -303,13 +340,5 @@ async fn fill(store: &Arc<dyn Store>, caches: &Arc<Caches>) -> Result<u64, windl
     let revision = revision.unwrap_or_default();
     let floor = store.floor().max(revision.saturating_sub(REMEMBERED));
     caches.loaded(revision, floor);
-    let mut seen = floor;
-    while seen < revision {
-        let mut past = store.history(seen, PAGE).await?;
-        past.retain(|e| e.revision <= revision);
-        let Some(last) = past.last() else { break };
-        seen = last.revision;
-        caches.remember(&past);
-    }
-    Ok(revision)
+    Ok(Filled { revision, floor })
 }

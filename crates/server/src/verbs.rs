@@ -1,6 +1,7 @@
 //! What can be done with a resource, one file a verb.
 
 pub mod create;
+pub mod current;
 pub mod decode;
 pub mod delete;
 pub mod get;

@@ -14,6 +14,7 @@ mod keys;
 mod mark;
 mod members;
 mod moving;
+mod position;
 mod reader;
 mod recount;
 #[cfg(test)]
@@ -145,12 +146,18 @@ impl Etcd {
 fn runtime(options: &Options) -> Result<(Runtime, PathBuf), Error> {
     let name = name(options);
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+        .worker_threads(threads())
         .thread_name("store-etcd")
         .enable_all()
         .build()
         .map_err(|error| Error::Unavailable { path: name.clone(), what: error.to_string() })?;
     Ok((runtime, name))
+}
+
+/// Calls wait more than they compute. Where there are few processors, a second thread only takes them
+/// from those who call.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |all| (all.get() / 2).clamp(1, 2))
 }
 
 /// Blocks until a task has ended, from any thread.
@@ -243,7 +250,10 @@ impl Store for Etcd {
     }
 
     fn catch_up(&self) -> BoxFuture<'_, Result<Revision, Error>> {
-        self.call(|core| async move { core.catch_up().await })
+        if self.core.closed.load(Ordering::Acquire) {
+            return Box::pin(std::future::ready(Err(Error::Closed)));
+        }
+        Box::pin(self.core.catch_up(&self.handle))
     }
 
     fn is_shared(&self) -> bool {

@@ -2,16 +2,22 @@
 //! accept connections faster than its processor signs.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use tokio::task::JoinSet;
+use windlass_store::{Change, Embedded, Etcd, EtcdOptions, Expect, Options, Store, Write};
 
 use super::Bench;
 use super::client::Protocol;
-use super::server::Server;
+use super::server::{Server, prefix};
 use super::table::{Row, Spread, Table};
+
+/// As many as the rates are measured with.
+const CLIENTS: usize = 16;
 
 /// Measure the disk and the handshakes.
 pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
@@ -26,7 +32,59 @@ pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
         Row::higher("full TLS 1.3 handshakes", rate, "/s")
             .note("16 at a time, both sides on this machine"),
     );
-    server.stop().await
+    server.stop().await?;
+    if bench.etcd.is_some() {
+        let store = open(bench, &bench.scratch.join("puts"))?;
+        table.add(puts(bench, store).await?);
+    }
+    Ok(())
+}
+
+/// The store of a server with this data directory, which must not run if it is an embedded one.
+pub fn open(bench: &Bench, data: &Path) -> Result<Arc<dyn Store>> {
+    Ok(match &bench.etcd {
+        Some(etcd) => {
+            let mut options = EtcdOptions::new(etcd.urls());
+            options.prefix = prefix(data);
+            Arc::new(Etcd::open(options)?)
+        }
+        None => Arc::new(Embedded::open(Options::new(data.join("store")))?),
+    })
+}
+
+/// Writes of 1 KiB straight into the store, each of which the feed has told of.
+async fn puts(bench: &Bench, store: Arc<dyn Store>) -> Result<Row> {
+    let lasts = bench.phase();
+    let started = Instant::now();
+    let mut workers = JoinSet::new();
+    for worker in 0..CLIENTS {
+        let store = store.clone();
+        workers.spawn(async move {
+            let mut samples = Vec::new();
+            while started.elapsed() < lasts {
+                let began = Instant::now();
+                let write = Write {
+                    key: format!("puts/{worker}/{}", samples.len()),
+                    expect: Expect::Absent,
+                    change: Change::Put(vec![b'x'; 1_024].into()),
+                };
+                store.commit(write).await?;
+                samples.push(began.elapsed());
+            }
+            anyhow::Ok(samples)
+        });
+    }
+    let mut samples = Vec::new();
+    while let Some(worker) = workers.join_next().await {
+        samples.extend(worker??);
+    }
+    let rate = samples.len() as f64 / started.elapsed().as_secs_f64();
+    let spread = Spread::of(samples)?;
+    Ok(Row::higher("etcd alone: create, 1 KiB", rate, "/s").note(format!(
+        "{CLIENTS} at a time through the store, no server; p50 {:.2} ms, p99 {:.2} ms",
+        spread.millis(0.5),
+        spread.millis(0.99)
+    )))
 }
 
 fn syncs(bench: &Bench) -> Result<Spread> {

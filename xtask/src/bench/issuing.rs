@@ -28,7 +28,7 @@ const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 
 /// Clients of the burst, each on a connection of its own.
-const CLIENTS: usize = 32;
+pub const CLIENTS: usize = 32;
 
 /// Connections being set up at the same time.
 const SETUPS: usize = 64;
@@ -50,11 +50,11 @@ pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
 /// As many requests as there are, by few clients, as fast as they can; one watch sees them all.
 async fn measure_burst(bench: &Bench, table: &mut Table, count: usize) -> Result<()> {
     let server = start(bench, "issuing-burst").await?;
-    let node = server.client.with_token(READER);
+    let nodes = [server.client.with_token(READER)];
     // What is set up once is not what is measured.
-    burst(&server.client, &node, "warm", 64).await?;
+    burst(&server.client, &nodes, "warm", 64).await?;
     let before = server.cpu()?;
-    let (took, samples) = burst(&server.client, &node, "node", count).await?;
+    let (took, samples) = burst(&server.client, &nodes, "node", count).await?;
     let cpu = (server.cpu()? - before) * 1_000_000.0 / count as f64;
     let spread = Spread::of(samples)?;
     let title = format!("burst of {count} node certificates");
@@ -74,8 +74,8 @@ async fn measure_burst(bench: &Bench, table: &mut Table, count: usize) -> Result
 /// Requests of many nodes through few connections: what the certificates alone cost.
 async fn measure_backlog(bench: &Bench, table: &mut Table, count: usize) -> Result<()> {
     let server = start(bench, "issuing-backlog").await?;
-    let node = server.client.with_token(READER);
-    let (took, _) = burst(&server.client, &node, "node", count).await?;
+    let nodes = [server.client.with_token(READER)];
+    let (took, _) = burst(&server.client, &nodes, "node", count).await?;
     let title = format!("{count} requests of nodes, {CLIENTS} clients");
     table.add(Row::lower(format!("{title}: all issued"), took.as_secs_f64(), "s"));
     table.add(
@@ -132,6 +132,12 @@ async fn measure_nodes(bench: &Bench, table: &mut Table, count: usize) -> Result
 /// A server on which one user may have nodes' certificates approved.
 async fn start(bench: &Bench, name: &str) -> Result<Server> {
     let server = Server::start(bench, &bench.scratch.join(name)).await?;
+    allow(&server.client).await?;
+    Ok(server)
+}
+
+/// Lets one user have nodes' certificates approved.
+pub async fn allow(admin: &Client) -> Result<()> {
     let roles = [
         "system:node-bootstrapper",
         "system:certificates.k8s.io:certificatesigningrequests:nodeclient",
@@ -144,14 +150,16 @@ async fn start(bench: &Bench, name: &str) -> Result<Server> {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "reader"}],
         });
-        post(&server.client, "clusterrolebindings", &binding).await?;
+        post(admin, "clusterrolebindings", &binding).await?;
     }
-    Ok(server)
+    Ok(())
 }
 
-async fn burst(
+/// Has so many requests sent by clients that are spread over `nodes`; a watch of `admin` sees all
+/// certificates. Returns how long that took, and how long each took.
+pub async fn burst(
     admin: &Client,
-    node: &Client,
+    nodes: &[Client],
     prefix: &str,
     count: usize,
 ) -> Result<(Duration, Vec<Duration>)> {
@@ -160,7 +168,7 @@ async fn burst(
     let stream = watch.start(Method::GET, &path, Bytes::new()).await?.into_body();
     let seen = tokio::spawn(see(stream, prefix.to_owned(), count));
     let mut connections = Vec::new();
-    for _ in 0..CLIENTS {
+    for node in nodes.iter().cycle().take(CLIENTS) {
         connections.push(node.connect(Protocol::Http1).await?);
     }
     let began = Instant::now();

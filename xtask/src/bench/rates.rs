@@ -25,27 +25,44 @@ const CLIENTS: usize = 16;
 /// Measure every verb in turn on one server.
 pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
     let server = Server::start(bench, &bench.scratch.join("rates")).await?;
-    fill(&server, LISTED, 100, 1_024).await?;
-    fill(&server, NAMESPACE, 0, 1_024).await?;
-    let client = &server.client;
-    let lasts = bench.phase();
-
-    let created = phase(client, Protocol::Http1, Op::Create, &[usize::MAX; CLIENTS], lasts).await?;
-    let made = created.done.clone();
-    table.add(created.row("create, 1 KiB ConfigMap")?.reference(900.0));
-    let asked = phase(client, Protocol::Http1, Op::Ask, &[usize::MAX; CLIENTS], lasts).await?;
-    table.add(asked.row("create, CertificateSigningRequest")?.reference(700.0));
-    let got = phase(client, Protocol::Http1, Op::Get, &made, lasts).await?;
-    table.add(got.row("get")?.reference(2_200.0));
-    let got = phase(client, Protocol::Http2, Op::Get, &made, lasts).await?;
-    table.add(got.row("get over HTTP/2")?.reference(2_200.0));
-    let updated = phase(client, Protocol::Http1, Op::GetUpdate, &made, lasts).await?;
-    table.add(updated.row("get and update, pairs")?.reference(530.0));
-    let listed = phase(client, Protocol::Http1, Op::List, &made, lasts).await?;
-    table.add(listed.row("list of 100")?.reference(520.0));
-    let deleted = phase(client, Protocol::Http1, Op::Delete, &made, lasts).await?;
-    table.add(deleted.row("delete")?.reference(820.0));
+    prepare(&server).await?;
+    verbs(bench, table, std::slice::from_ref(&server.client), "").await?;
     server.stop().await
+}
+
+/// Measure every verb in turn, with the clients spread over servers that have been filled.
+pub async fn verbs(
+    bench: &Bench,
+    table: &mut Table,
+    clients: &[Client],
+    title: &str,
+) -> Result<()> {
+    let lasts = bench.phase();
+    let named = |done: Done, name: &str| done.row(&format!("{title}{name}"));
+
+    let created =
+        phase(clients, Protocol::Http1, Op::Create, &[usize::MAX; CLIENTS], lasts).await?;
+    let made = created.done.clone();
+    table.add(named(created, "create, 1 KiB ConfigMap")?.reference(900.0));
+    let asked = phase(clients, Protocol::Http1, Op::Ask, &[usize::MAX; CLIENTS], lasts).await?;
+    table.add(named(asked, "create, CertificateSigningRequest")?.reference(700.0));
+    let got = phase(clients, Protocol::Http1, Op::Get, &made, lasts).await?;
+    table.add(named(got, "get")?.reference(2_200.0));
+    let got = phase(clients, Protocol::Http2, Op::Get, &made, lasts).await?;
+    table.add(named(got, "get over HTTP/2")?.reference(2_200.0));
+    let updated = phase(clients, Protocol::Http1, Op::GetUpdate, &made, lasts).await?;
+    table.add(named(updated, "get and update, pairs")?.reference(530.0));
+    let listed = phase(clients, Protocol::Http1, Op::List, &made, lasts).await?;
+    table.add(named(listed, "list of 100")?.reference(520.0));
+    let deleted = phase(clients, Protocol::Http1, Op::Delete, &made, lasts).await?;
+    table.add(named(deleted, "delete")?.reference(820.0));
+    Ok(())
+}
+
+/// Make what the verbs need to find.
+pub async fn prepare(server: &Server) -> Result<()> {
+    fill(server, LISTED, 100, 1_024).await?;
+    fill(server, NAMESPACE, 0, 1_024).await
 }
 
 /// Make a namespace with this many ConfigMaps of this size in it.
@@ -198,14 +215,14 @@ impl Done {
 /// Let every client repeat an operation on objects of its own until the time is over, or, where
 /// an operation uses its objects up, until they are.
 async fn phase(
-    client: &Client,
+    clients: &[Client],
     protocol: Protocol,
     op: Op,
     objects: &[usize],
     lasts: Duration,
 ) -> Result<Done> {
     let mut connections = Vec::new();
-    for _ in objects {
+    for (_, client) in objects.iter().zip(clients.iter().cycle()) {
         connections.push(client.connect(protocol).await?);
     }
     let prepared = match op {

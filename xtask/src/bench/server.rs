@@ -39,15 +39,25 @@ pub struct Server {
 impl Server {
     /// Start on a directory, which may hold data of an earlier run.
     pub async fn start(bench: &Bench, data: &Path) -> Result<Self> {
-        Self::start_as(bench, data, &["up", "--no-node"]).await
+        Self::start_as(bench, data, &["up", "--no-node"], &prefix(data)).await
     }
 
     /// The same without controllers.
     pub async fn start_alone(bench: &Bench, data: &Path) -> Result<Self> {
-        Self::start_as(bench, data, &["server"]).await
+        Self::start_as(bench, data, &["server"], &prefix(data)).await
     }
 
-    async fn start_as(bench: &Bench, data: &Path, arguments: &[&str]) -> Result<Self> {
+    /// Another without controllers, on the objects of the server at `first`. Only on etcd.
+    pub async fn start_beside(bench: &Bench, data: &Path, first: &Path) -> Result<Self> {
+        Self::start_as(bench, data, &["server"], &prefix(first)).await
+    }
+
+    async fn start_as(
+        bench: &Bench,
+        data: &Path,
+        arguments: &[&str],
+        prefix: &str,
+    ) -> Result<Self> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         let tokens = bench.scratch.join("tokens.csv");
         let users = format!("{TOKEN},bench,,\"system:masters\"\n{READER},reader,\n");
@@ -66,6 +76,10 @@ impl Server {
             .stdout(Stdio::piped())
             .stderr(log)
             .kill_on_drop(true);
+        if let Some(etcd) = &bench.etcd {
+            command.arg("--etcd-servers").arg(etcd.urls().join(","));
+            command.args(["--etcd-prefix", prefix]);
+        }
         let started = Instant::now();
         let mut child =
             command.spawn().with_context(|| format!("cannot start {}", bench.binary.display()))?;
@@ -116,6 +130,12 @@ impl Server {
     pub fn cpu(&self) -> Result<f64> {
         cpu(self.pid)
     }
+}
+
+/// Where in etcd the objects of a data directory are.
+pub fn prefix(data: &Path) -> String {
+    let name = data.file_name().unwrap_or_default().to_string_lossy();
+    format!("/bench-{name}")
 }
 
 /// Memory of a process, by a field of its status, in bytes.

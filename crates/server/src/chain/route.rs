@@ -22,7 +22,9 @@ use crate::server::Server;
 use crate::user::User;
 use crate::verbs::create::Written;
 use crate::verbs::delete::Deleted;
-use crate::verbs::{Call, create, delete, get, list, patch, review, subresource, update, watch};
+use crate::verbs::{
+    Call, create, current, delete, get, list, patch, review, subresource, update, watch,
+};
 use crate::watch::Shape;
 use crate::{documents, health, respond, table};
 
@@ -100,10 +102,6 @@ async fn verb(
     if !call.path.subresource.is_empty() {
         return subresource(call, output, method, body).await;
     }
-    // What is written depends on what is there, also if it came through another server.
-    if !matches!(verb, "get" | "list" | "watch") {
-        call.server.catch_up().await?;
-    }
     match verb {
         "get" => {
             let found = get::get(call).await?;
@@ -117,22 +115,28 @@ async fn verb(
         "watch" => start_watch(call, output).await,
         _ if all_namespaces => Err(Error::MethodNotAllowed),
         "create" if call.path.name.is_empty() => {
-            let written = create::create(call, &body::read(body).await?).await?;
+            let body = body::read(body).await?;
+            let written = current::write(call, || create::create(call, &body)).await?;
             Ok(answer(call, output, &written))
         }
         "update" if !call.path.name.is_empty() => {
-            let written = update::update(call, &body::read(body).await?).await?;
+            let body = body::read(body).await?;
+            let written = current::write(call, || update::update(call, &body)).await?;
             Ok(answer(call, output, &written))
         }
         "patch" if !call.path.name.is_empty() => {
-            let written = patch::patch(call, &body::read(body).await?).await?;
+            let body = body::read(body).await?;
+            let written = current::write(call, || patch::patch(call, &body)).await?;
             Ok(answer(call, output, &written))
         }
         "delete" => {
-            let deleted = delete::delete(call, &body::read(body).await?).await?;
+            let body = body::read(body).await?;
+            let deleted = current::write(call, || delete::delete(call, &body)).await?;
             Ok(deletion(call, output, &deleted))
         }
         "deletecollection" if call.kind.delete_collection => {
+            // A second attempt would not tell of what the first one deleted.
+            call.server.catch_up().await?;
             let deleted = delete::delete_collection(call, &body::read(body).await?).await?;
             Ok(respond::list(call, output, &deleted))
         }
@@ -173,23 +177,23 @@ async fn subresource(
     body: Incoming,
 ) -> Result<Response<Body>, Error> {
     let found = call.kind.subresource(&call.path.subresource).ok_or(Error::NoSuchResource)?;
-    if *method != Method::GET {
-        call.server.catch_up().await?;
-    }
     match (&found.action, method) {
         (Action::View { .. }, &Method::GET) => {
             let object = get::get(call).await?;
             Ok(respond::object(call, output, StatusCode::OK, &object))
         }
         (Action::View { .. } | Action::Finalize, &Method::PUT) => {
-            let written = update::update(call, &body::read(body).await?).await?;
+            let body = body::read(body).await?;
+            let written = current::write(call, || update::update(call, &body)).await?;
             Ok(answer(call, output, &written))
         }
         (Action::View { .. }, &Method::PATCH) => {
-            let written = patch::patch(call, &body::read(body).await?).await?;
+            let body = body::read(body).await?;
+            let written = current::write(call, || patch::patch(call, &body)).await?;
             Ok(answer(call, output, &written))
         }
         (Action::Create { .. }, &Method::POST) => {
+            call.server.catch_up().await?;
             let bytes = body::read(body).await?;
             let (code, value) = subresource::create(call, &found.action, &bytes).await?;
             Ok(respond::value(code, output, &value))

@@ -13,7 +13,7 @@ use super::create::metadata;
 use super::decode::{self, Expected};
 use super::list::{self, List};
 use super::update::{kind_subject, modified, store, store_error};
-use super::{Call, update};
+use super::{Call, current, update};
 use crate::cache::store_key;
 use crate::chain::admission;
 use crate::error::Error;
@@ -91,10 +91,12 @@ pub async fn delete_one(call: &Call<'_>, options: &DeleteOptions) -> Result<Dele
             vanish(call, old, marked, options.dry_run).await.map(Deleted::Gone)
         } else {
             let stored = encode(call.kind.name, &call.kind.stored().api_version(), &new, false);
-            if stored == old.stored_bytes() {
-                return Ok(Deleted::Going(old));
-            }
-            store(call, &old, stored, options.dry_run).await.map(Deleted::Going)
+            let going = if stored == old.stored_bytes() {
+                current::unchanged(call, old).await
+            } else {
+                store(call, &old, stored, options.dry_run).await
+            };
+            going.map(Deleted::Going)
         };
         match done {
             Err(Error::Conflict(..)) if options.resource_version.is_none() => {}

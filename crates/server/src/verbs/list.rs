@@ -34,6 +34,10 @@ struct Token {
     start: String,
 }
 
+/// How many objects of a past state are read from the store at once, to select from or at most.
+const READ_TO_SELECT: usize = 1_000;
+const READ_AT_MOST: usize = 10_000;
+
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
 /// Lists what the path and the options select.
@@ -92,7 +96,7 @@ struct Page {
     remaining: usize,
 }
 
-/// Reads the state in the cache; `None` if the kind has changed since the revision asked for.
+/// Reads the state in the cache; `None` if the kind has changed too much since the revision asked for.
 fn current(
     call: &Call<'_>,
     selection: &Selection,
@@ -100,7 +104,10 @@ fn current(
     at: Option<u64>,
     after: Option<&str>,
 ) -> Result<Option<Page>, Error> {
-    if at.is_some_and(|at| call.cache().is_ok_and(|cache| cache.last() > at)) {
+    let cache = call.cache()?;
+    let past = at.filter(|at| cache.last() > *at);
+    // What the store has forgotten is over for everybody.
+    if past.is_some_and(|at| at < call.server.store.floor()) {
         return Ok(None);
     }
     let limit = if options.limit == 0 { usize::MAX } else { options.limit };
@@ -111,12 +118,12 @@ fn current(
             && call.kind.scope == crate::registry::kind::Scope::Namespaced)
     {
         // One lookup instead of a walk: every kubelet and every `kubectl wait` asks this way.
-        let (found, revision) = call.cache()?.get_at(&format!("{}{name}", selection.scope));
+        let (found, revision) = cache.get_at(&format!("{}{name}", selection.scope));
         let objects = found.into_iter().filter(|o| selection.matches(o)).collect();
         return Ok(Some(Page { revision, objects, next: None, remaining: 0 }));
     }
     let everything = selection.is_everything();
-    let snapshot = call.cache()?.snapshot(&selection.scope, after, |object| {
+    let keep = |object: &Object| {
         if taken < limit && (everything || selection.matches(object)) {
             (taken, more) = (taken + 1, false);
             return Walk::Take;
@@ -126,7 +133,12 @@ fn current(
         remaining += 1;
         // Only an unselected list says how many follow, so only it must count them.
         if taken == limit && !everything { Walk::Stop } else { Walk::Skip }
-    });
+    };
+    let snapshot = match past {
+        Some(at) => cache.snapshot_at(at, &selection.scope, after, keep),
+        None => Some(cache.snapshot(&selection.scope, after, keep)),
+    };
+    let Some(snapshot) = snapshot else { return Ok(None) };
     // A change may have come between the first look and the snapshot.
     if at.is_some_and(|at| snapshot.last > at) {
         return Ok(None);
@@ -153,11 +165,17 @@ async fn past(
     let mut objects: Vec<Arc<Object>> = Vec::new();
     let mut more = false;
     let base = format!("{}/", prefix(call.kind));
+    // Who selects nothing needs one more than the page, to know whether there is more.
+    let at_once = if selection.is_everything() {
+        limit.saturating_add(1).min(READ_AT_MOST)
+    } else {
+        READ_TO_SELECT
+    };
     loop {
         let range = windlass_store::Range {
             prefix: format!("{base}{}", selection.scope),
             after: after.take(),
-            limit: Some(1_000),
+            limit: Some(at_once),
             at: Some(revision),
         };
         let page = call.server.store.range(range).await.map_err(|e| stale(call, e, options))?;

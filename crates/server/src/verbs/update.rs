@@ -13,7 +13,7 @@ use windlass_store::{Change, Expect, Write};
 
 use super::create::{self, Written, check_size, committed, metadata, stored_form};
 use super::decode::{self, Draft, Expected};
-use super::{Call, delete};
+use super::{Call, current, delete};
 use crate::cache::store_key;
 use crate::chain::admission::{self, Operation};
 use crate::error::{Error, Subject};
@@ -214,7 +214,7 @@ pub async fn replace(
             .map_err(|e| Error::Internal(e.to_string()));
     }
     if stored == old.stored_bytes() {
-        return Ok(old.clone());
+        return current::unchanged(call, old.clone()).await;
     }
     let object = store(call, old, stored, dry_run).await?;
     if !dry_run && let Some(issued) = (call.kind.issued)(before, &new) {

@@ -25,6 +25,7 @@ mod fixture;
 mod flow;
 mod forgery;
 mod impersonation;
+mod late;
 mod lists;
 mod matrix;
 mod mutations;

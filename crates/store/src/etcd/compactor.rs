@@ -9,6 +9,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::runtime::Handle;
+
 use super::client::Failure;
 use super::core::Core;
 use super::reader;
@@ -132,7 +134,7 @@ impl Compactor {
         }
         reader::compact(&self.core, target).await?;
         // The shared key is in no feed. Readers should not be the ones who wait for that to be known.
-        let _ = self.core.catch_up().await;
+        let _ = self.core.catch_up(&Handle::current()).await;
         Ok(true)
     }
 

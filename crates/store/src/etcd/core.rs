@@ -1,15 +1,16 @@
 //! What the calls and the feed of one store share: how far the feed is, and reads of history.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, RwLock, watch};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, RwLock, oneshot, watch};
 
 use super::client::{Client, Failure, Inquiry};
 use super::keys::Keys;
 use super::mark::{self, Mark};
+use super::position::Position;
 use super::watcher::{End, News, Watcher, compacted_at};
 use super::wire::RangeRequest;
 use crate::embedded::Fuse;
@@ -30,12 +31,24 @@ pub(super) enum Go {
 /// Receives history in pieces.
 pub(super) type Tell<'a> = &'a mut (dyn FnMut(&[Event]) -> Result<Go, Error> + Send);
 
+/// Somebody who wants to know when the sinks have caught up.
+type CatchingUp = oneshot::Sender<Result<Revision, Error>>;
+
+/// Rounds of catching up, one at a time.
+#[derive(Default)]
+struct Rounds {
+    /// Whether one is under way.
+    going: bool,
+    /// Those whom the next is for.
+    waiting: Vec<CatchingUp>,
+}
+
 pub(super) struct Core {
     pub(super) client: Client,
     pub(super) keys: Keys,
     pub(super) fuse: Fuse,
     /// The newest revision all sinks have seen.
-    position: watch::Sender<Revision>,
+    position: Position,
     floor: AtomicU64,
     /// Where the feed began: the store's revision when it was opened, or began anew.
     opened: AtomicU64,
@@ -49,10 +62,7 @@ pub(super) struct Core {
     lost: Mutex<Option<Instant>>,
     /// One mark at a time serves all who wait.
     marking: tokio::sync::Mutex<()>,
-    /// How many rounds of catching up have begun.
-    rounds: AtomicU64,
-    /// The last round that has ended, and how; whoever leads the next holds it.
-    round: tokio::sync::Mutex<(u64, Result<Revision, Error>)>,
+    rounds: Mutex<Rounds>,
     pub(super) closed: AtomicBool,
     /// Ends the tasks of the store.
     end: watch::Sender<bool>,
@@ -83,7 +93,7 @@ impl Core {
             client,
             keys,
             fuse,
-            position: watch::Sender::new(opened),
+            position: Position::new(opened),
             floor: AtomicU64::new(floor),
             opened: AtomicU64::new(opened),
             last: AtomicU64::new(opened),
@@ -91,8 +101,7 @@ impl Core {
             inquiry: Mutex::default(),
             lost: Mutex::new(None),
             marking: tokio::sync::Mutex::new(()),
-            rounds: AtomicU64::new(0),
-            round: tokio::sync::Mutex::new((0, Ok(opened))),
+            rounds: Mutex::default(),
             closed: AtomicBool::new(false),
             end: watch::Sender::new(false),
             gate: RwLock::new(()),
@@ -100,7 +109,7 @@ impl Core {
     }
 
     pub(super) fn position(&self) -> Revision {
-        *self.position.borrow()
+        self.position.get()
     }
 
     pub(super) fn floor(&self) -> Revision {
@@ -117,11 +126,7 @@ impl Core {
         if news.changed {
             self.last.fetch_max(news.upto, Ordering::AcqRel);
         }
-        self.position.send_if_modified(|position| {
-            let grown = news.upto > *position;
-            *position = news.upto.max(*position);
-            grown
-        });
+        self.position.advance(news.upto);
     }
 
     /// Notes that all sinks have been given the whole state at a revision.
@@ -165,10 +170,9 @@ impl Core {
 
     /// Waits until all sinks have seen a change that is in the feed's way.
     pub(super) async fn await_feed(&self, target: Revision) -> Result<(), Error> {
-        let mut position = self.position.subscribe();
         let begun = Instant::now();
         loop {
-            let reached = position.wait_for(|position| *position >= target);
+            let reached = self.position.wait(target);
             if tokio::time::timeout(self.client.attempt, reached).await.is_ok() {
                 return Ok(());
             }
@@ -188,8 +192,7 @@ impl Core {
         if self.inquire(target).await {
             return Ok(());
         }
-        let mut position = self.position.subscribe();
-        let reached = position.wait_for(|position| *position >= target);
+        let reached = self.position.wait(target);
         if tokio::time::timeout(QUIET, reached).await.is_ok() {
             return Ok(());
         }
@@ -200,11 +203,10 @@ impl Core {
     ///
     /// A member that is behind the others says so, and is asked again.
     async fn inquire(&self, target: Revision) -> bool {
-        let mut position = self.position.subscribe();
         let begun = Instant::now();
         let mut pause = INQUIRIES.0;
         while begun.elapsed() < self.client.attempt {
-            let reached = position.wait_for(|position| *position >= target);
+            let reached = self.position.wait(target);
             if tokio::time::timeout(pause, reached).await.is_ok() {
                 return true;
             }
@@ -247,22 +249,50 @@ impl Core {
     }
 
     /// Waits until all sinks have seen what was committed before the call; see
-    /// [`crate::Store::catch_up`].
+    /// [`crate::Store::catch_up`]. Who begins a round may go away before it ends, so the round is
+    /// the runtime's.
+    pub(super) fn catch_up(
+        self: &Arc<Self>,
+        runtime: &Handle,
+    ) -> impl Future<Output = Result<Revision, Error>> + use<> {
+        let (who, told) = oneshot::channel();
+        if self.join(who) {
+            let core = Arc::clone(self);
+            runtime.spawn(async move { core.go_round().await });
+        }
+        async move { told.await.unwrap_or(Err(Error::Closed)) }
+    }
+
+    /// Takes somebody into the next round. Returns whether nobody goes round, so that the caller has
+    /// to see to it.
+    fn join(&self, who: CatchingUp) -> bool {
+        let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+        rounds.waiting.push(who);
+        !std::mem::replace(&mut rounds.going, true)
+    }
+
+    /// Tells all who have joined when all sinks have seen what was committed before they did. Returns
+    /// when there is nobody left.
     ///
     /// One question to the cluster serves all who came before it was asked.
-    pub(super) async fn catch_up(&self) -> Result<Revision, Error> {
-        let wanted = self.rounds.load(Ordering::SeqCst) + 1;
-        let mut last = self.round.lock().await;
-        if last.0 >= wanted {
-            return last.1.clone();
+    async fn go_round(&self) {
+        loop {
+            let waiting = {
+                let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+                rounds.going = !rounds.waiting.is_empty();
+                if !rounds.going {
+                    return;
+                }
+                std::mem::take(&mut rounds.waiting)
+            };
+            let outcome = match self.newest().await {
+                Ok(newest) => self.reach(newest).await.map(|()| newest),
+                Err(error) => Err(error),
+            };
+            for who in waiting {
+                let _ = who.send(outcome.clone());
+            }
         }
-        let this = self.rounds.fetch_add(1, Ordering::SeqCst) + 1;
-        let outcome = match self.newest().await {
-            Ok(newest) => self.reach(newest).await.map(|()| newest),
-            Err(error) => Err(error),
-        };
-        *last = (this, outcome.clone());
-        outcome
     }
 
     /// The newest revision, confirmed by a quorum.

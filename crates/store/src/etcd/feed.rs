@@ -132,11 +132,14 @@ impl Feed {
         match self.core.verify_mark().await.and(state) {
             Ok(page) => {
                 let core = &self.core;
-                self.sinks.retain_mut(|(seen, sink)| {
-                    *seen = page.revision;
-                    tell(sink, Message::Reset(&page))
-                        .map_err(|error| core.fuse.blow(&error))
-                        .is_ok()
+                // Taking in everything takes long, and the calls go on meanwhile.
+                tokio::task::block_in_place(|| {
+                    self.sinks.retain_mut(|(seen, sink)| {
+                        *seen = page.revision;
+                        tell(sink, Message::Reset(&page))
+                            .map_err(|error| core.fuse.blow(&error))
+                            .is_ok()
+                    });
                 });
                 core.begin_anew(page.revision);
                 core.heard();

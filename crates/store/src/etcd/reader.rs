@@ -6,12 +6,11 @@ use super::keys::successor;
 use super::wire::{KeyValue, RangeRequest};
 use crate::{Error, Page, Range, Revision};
 
-/// How many keys are asked for at once at most, so that no answer blocks a member for long.
-const CHUNK: usize = 1_000;
-/// How many are asked for first, when nobody knows how large they are.
-const FIRST_CHUNK: usize = 100;
+/// How many keys are asked for at once, at first and at most. For each answer a member walks over all
+/// keys that follow, so there should be few; but none should block it for long.
+const CHUNK: (usize, usize) = (1_000, 10_000);
 /// How large an answer should be at most, as far as those before it can tell.
-const CHUNK_BYTES: usize = 4 << 20;
+const CHUNK_BYTES: usize = 8 << 20;
 /// How often a read of the newest state is begun again when compactions overtake it.
 const TRIES: usize = 3;
 
@@ -51,7 +50,7 @@ async fn read(core: &Core, range: &Range) -> Result<Page, Failure> {
     let limit = range.limit.unwrap_or(usize::MAX);
     let mut page = Page { revision: 0, items: Vec::new(), more: false };
     let mut revision = at;
-    let mut chunk = FIRST_CHUNK;
+    let mut chunk = if range.limit.is_some() { CHUNK.1 } else { CHUNK.0 };
     loop {
         // To etcd, a limit of none is no limit.
         let wanted = (limit - page.items.len().min(limit)).clamp(1, chunk);
@@ -92,7 +91,7 @@ async fn read(core: &Core, range: &Range) -> Result<Page, Failure> {
 fn next_chunk(kvs: &[KeyValue]) -> usize {
     let bytes: usize = kvs.iter().map(|kv| kv.key.len() + kv.value.len()).sum();
     let each = bytes / kvs.len().max(1);
-    (CHUNK_BYTES / each.max(1)).clamp(1, CHUNK)
+    (CHUNK_BYTES / each.max(1)).clamp(1, CHUNK.1)
 }
 
 fn item(core: &Core, kv: KeyValue) -> Option<(String, crate::Stored)> {
@@ -133,9 +132,13 @@ mod tests {
         let kvs = |count: usize, bytes: usize| {
             vec![KeyValue { value: vec![0; bytes].into(), ..KeyValue::default() }; count]
         };
-        for (count, bytes, next) in
-            [(0, 0, CHUNK), (9, 100, CHUNK), (3, 8 << 10, 512), (2, 1 << 20, 4), (1, 8 << 20, 1)]
-        {
+        for (count, bytes, next) in [
+            (0, 0, CHUNK.1),
+            (9, 100, CHUNK.1),
+            (3, 8 << 10, 1024),
+            (2, 1 << 20, 8),
+            (1, 8 << 20, 1),
+        ] {
             assert_eq!(next_chunk(&kvs(count, bytes)), next, "{count} of {bytes} bytes");
         }
     }

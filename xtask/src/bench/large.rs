@@ -1,0 +1,189 @@
+//! One kind with very many objects: what a start, a list and the memory come to.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use hyper::Method;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use windlass_store::{Change, Expect, Store, Write};
+
+use super::Bench;
+use super::client::{Client, Connection, Protocol};
+use super::floor::open;
+use super::rates::{NAMESPACE, config_map, fill};
+use super::server::Server;
+use super::table::{Row, Table};
+
+const PAGE: usize = 500;
+/// Writes on their way at the same time when the store is filled.
+const WRITERS: usize = 256;
+/// The one object that is made as clients do, and changed while the others are listed.
+const MODEL: &str = "filled-0";
+const MIB: f64 = (1 << 20) as f64;
+
+/// Measure on a store that was filled without a server.
+pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
+    let count: usize = if bench.args.quick { 2_000 } else { 150_000 };
+    let data = bench.scratch.join("large");
+    let server = Server::start(bench, &data).await?;
+    fill(&server, NAMESPACE, 1, 1_024).await?;
+    server.stop().await?;
+    let store = open(bench, &data)?;
+    let rate = prefill(&store, count - 1).await?;
+    store.close().await?;
+    drop(store);
+
+    let server = Server::start(bench, &data).await?;
+    let title = format!("{count} objects of 1 KiB");
+    let ready = server.ready_after.as_secs_f64();
+    table.add(
+        Row::lower(format!("{title}: start to ready"), ready, "s")
+            .note(format!("the bar is 10 s; written straight into the store at {rate:.0}/s")),
+    );
+    // Idle is what it holds when nothing has happened for a while; time is what is measured here.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let idle = server.resident()? as f64 / MIB;
+    let peak = server.peak()? as f64 / MIB;
+    table.add(
+        Row::lower(format!("{title}: memory"), idle, "MiB")
+            .note(format!("{peak:.0} MiB at most while starting")),
+    );
+    let took = list(&server.client, count).await?;
+    let grown = server.resident()? as f64 / MIB - idle;
+    table.add(
+        list_row(&format!("{title}: list in pages of {PAGE}"), took).note(format!(
+            "the bar is 30 s; at one resourceVersion; memory grew by {grown:.1} MiB"
+        )),
+    );
+    let (took, written) = list_while_written(&server.client, count).await?;
+    let grown = server.resident()? as f64 / MIB - idle;
+    let name = format!("{title}: the same while one is written to");
+    table.add(list_row(&name, took).note(format!(
+        "at one resourceVersion, {written} writes meanwhile; memory grew by {grown:.1} MiB"
+    )));
+    server.stop().await
+}
+
+fn list_row(name: &str, took: Duration) -> Row {
+    Row::lower(name, took.as_secs_f64(), "s")
+}
+
+/// Copies the object that a client made; returns how many a second.
+async fn prefill(store: &Arc<dyn Store>, count: usize) -> Result<f64> {
+    let key = format!("core/configmaps/{NAMESPACE}/{MODEL}");
+    let model = store.get(&key).await?.context("the model is not where it should be")?;
+    let model = String::from_utf8(model.value.to_vec())?;
+    let parsed: Value = serde_json::from_str(&model)?;
+    let uid = parsed["metadata"]["uid"].as_str().context("the model has no UID")?.to_owned();
+    let began = Instant::now();
+    let mut workers = JoinSet::new();
+    for worker in 0..WRITERS {
+        let (store, model, uid) = (store.clone(), model.clone(), uid.clone());
+        workers.spawn(async move {
+            for number in (worker..count).step_by(WRITERS) {
+                let name = format!("large-{number:06}");
+                let own = format!("{}{number:012}", uid.get(..24).unwrap_or_default());
+                let value = model.replace(MODEL, &name).replace(&uid, &own);
+                let write = Write {
+                    key: format!("core/configmaps/{NAMESPACE}/{name}"),
+                    expect: Expect::Absent,
+                    change: Change::Put(value.into()),
+                };
+                store.commit(write).await?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    while let Some(worker) = workers.join_next().await {
+        worker??;
+    }
+    Ok(count as f64 / began.elapsed().as_secs_f64())
+}
+
+/// Lists everything in pages, and insists that it is all there, in one state.
+async fn list(client: &Client, count: usize) -> Result<Duration> {
+    let mut connection = client.connect(Protocol::Http1).await?;
+    let began = Instant::now();
+    let (mut found, mut version, mut next) = (0, None, String::new());
+    loop {
+        let path = format!("/api/v1/configmaps?limit={PAGE}&continue={next}");
+        let answer = connection.expect(Method::GET, &path, Bytes::new()).await?;
+        let page = Head::of(&answer)?;
+        found += count_items(&answer);
+        let first: &mut String = version.get_or_insert_with(|| page.version.clone());
+        ensure!(*first == page.version, "a page is of {}, the first of {first}", page.version);
+        if page.next.is_empty() {
+            break;
+        }
+        next = page.next;
+    }
+    let took = began.elapsed();
+    ensure!(found >= count, "{found} of {count} objects were listed");
+    Ok(took)
+}
+
+/// The same while a client writes, so that the first page's state is past before the second.
+async fn list_while_written(client: &Client, count: usize) -> Result<(Duration, u64)> {
+    let (done, ended) = watch::channel(false);
+    let mut connection = client.connect(Protocol::Http1).await?;
+    // Once before the first page, so that no list is quicker than the first write.
+    write(&mut connection, 0).await?;
+    let writer = tokio::spawn(async move {
+        let mut written = 0;
+        while !*ended.borrow() {
+            written += 1;
+            write(&mut connection, written).await?;
+        }
+        anyhow::Ok(written)
+    });
+    let took = list(client, count).await?;
+    done.send_replace(true);
+    Ok((took, writer.await??))
+}
+
+async fn write(connection: &mut Connection, number: u64) -> Result<()> {
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{MODEL}");
+    connection.expect(Method::PUT, &path, config_map(MODEL, 1_024, number)).await?;
+    Ok(())
+}
+
+/// What stands at the beginning of a list.
+struct Head {
+    version: String,
+    next: String,
+}
+
+impl Head {
+    /// Reads it without the items, whose parsing would be most of what is measured.
+    fn of(answer: &[u8]) -> Result<Head> {
+        let end = answer.windows(8).position(|part| part == b"\"items\":");
+        let head = answer.get(..end.context("no list")?).unwrap_or_default();
+        let head = String::from_utf8_lossy(head);
+        let head: Value = serde_json::from_str(&format!("{}}}", head.trim_end_matches(',')))?;
+        let field = |name: &str| head["metadata"][name].as_str().unwrap_or_default().to_owned();
+        Ok(Head { version: field("resourceVersion"), next: field("continue") })
+    }
+}
+
+/// Every object has one UID of its own, and nothing else here has.
+fn count_items(answer: &[u8]) -> usize {
+    answer.windows(7).filter(|part| *part == b"\"uid\":\"").count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_read_by_its_head() {
+        let list = br#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"abc"},"items":[{"metadata":{"uid":"1"}},{"metadata":{"uid":"2"}}]}"#;
+        let head = Head::of(list).unwrap();
+        assert_eq!((head.version.as_str(), head.next.as_str()), ("7", "abc"));
+        assert_eq!(count_items(list), 2);
+        assert!(Head::of(b"{}").is_err());
+    }
+}

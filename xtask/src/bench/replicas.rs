@@ -1,0 +1,69 @@
+//! Two servers and two controllers on one etcd, with the clients spread over both servers.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::process::Command;
+
+use super::Bench;
+use super::issuing::{CLIENTS, allow, burst};
+use super::process::Process;
+use super::rates;
+use super::server::{READER, Server};
+use super::table::{Row, Spread, Table};
+
+/// Measure certificates and requests over two servers.
+pub async fn measure(bench: &Bench, table: &mut Table) -> Result<()> {
+    let (one, other) = (bench.scratch.join("replica-1"), bench.scratch.join("replica-2"));
+    let first = Server::start_alone(bench, &one).await?;
+    let second = Server::start_beside(bench, &other, &one).await?;
+    let controllers = [controllers(bench, &one, &one)?, self::controllers(bench, &other, &one)?];
+    allow(&first.client).await?;
+    let nodes = [&first, &second].map(|server| server.client.with_token(READER));
+    // What is set up once is not what is measured; this also waits for a leader.
+    burst(&first.client, &nodes, "warm", 64).await?;
+    let count = if bench.args.quick { 200 } else { 1_000 };
+    // Those who ask through one server are seen through the other.
+    let (took, samples) = burst(&second.client, &nodes, "node", count).await?;
+    issued(table, count, took, samples)?;
+    for process in controllers {
+        process.stop().await?;
+    }
+
+    rates::prepare(&first).await?;
+    let clients = [first.client.clone(), second.client.clone()];
+    rates::verbs(bench, table, &clients, "two servers: ").await?;
+    let resident = (first.resident()? + second.resident()?) as f64 / f64::from(1 << 20) / 2.0;
+    table.add(Row::lower("two servers: memory of one, afterwards", resident, "MiB"));
+    second.stop().await?;
+    first.stop().await
+}
+
+fn issued(table: &mut Table, count: usize, took: Duration, samples: Vec<Duration>) -> Result<()> {
+    let spread = Spread::of(samples)?;
+    let title = format!("two servers, burst of {count} node certificates");
+    let rate = count as f64 / took.as_secs_f64();
+    table.add(
+        Row::higher(format!("{title}: issued"), rate, "/s")
+            .reference(160.0)
+            .note(format!("{CLIENTS} clients; two controllers, of which one works")),
+    );
+    table.add(Row::lower(format!("{title}: p50"), spread.millis(0.5), "ms").reference(2_700.0));
+    table.add(Row::lower(format!("{title}: p99"), spread.millis(0.99), "ms").reference(4_600.0));
+    Ok(())
+}
+
+/// Controllers of the server at `data`, which sign with the authority of the first.
+fn controllers(bench: &Bench, data: &Path, first: &Path) -> Result<Process> {
+    let mut command = Command::new(&bench.binary);
+    command
+        .args(["controllers", "--kubeconfig"])
+        .arg(data.join("admin.kubeconfig"))
+        .arg("--cluster-signing-cert-file")
+        .arg(first.join("pki/client-ca.crt"))
+        .arg("--cluster-signing-key-file")
+        .arg(first.join("pki/client-ca.key"));
+    let name = data.file_name().unwrap_or_default().to_string_lossy();
+    Process::start(&mut command, &bench.scratch.join(format!("controllers-{name}.log")))
+}
