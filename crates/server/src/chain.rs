@@ -150,18 +150,20 @@ async fn stages(
 
 /// Does a check again if it refuses: another server may have granted a moment ago what this one has not heard of.
 /// Whoever was just given a credential or a role may use it at any server. One question to the store is for all
-/// who wait, so that those who are refused for good are no burden on it.
+/// who wait, so that those who are refused for good are no burden on it; and nobody waits for a store that is away.
 async fn current<T>(
     server: &Server,
     mut check: impl FnMut() -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let refused =
-        match check() {
-            Err(
-                refused @ (Error::Unauthorized | Error::Forbidden(..) | Error::ForbiddenPath(_)),
-            ) if server.store.is_shared() => refused,
-            outcome => return outcome,
-        };
+    let refused = match check() {
+        Err(refused @ (Error::Unauthorized | Error::Forbidden(..) | Error::ForbiddenPath(_))) => {
+            refused
+        }
+        outcome => return outcome,
+    };
+    if !server.store.is_shared() || server.store.lost_since().is_some() {
+        return Err(refused);
+    }
     match server.catch_up().await {
         Ok(()) => check(),
         Err(_) => Err(refused),
