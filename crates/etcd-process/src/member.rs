@@ -105,14 +105,8 @@ impl Member {
 
     /// What it says about itself, if it answers at once. Only without TLS.
     pub(crate) fn status(&self) -> Option<Status> {
-        let limit = Duration::from_millis(500);
-        let address = self.place.address().parse().ok()?;
-        let mut stream = TcpStream::connect_timeout(&address, limit).ok()?;
-        stream.set_read_timeout(Some(limit)).ok()?;
-        let request = "POST /v3/maintenance/status HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}";
-        stream.write_all(request.as_bytes()).ok()?;
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
+        self.send("/v3/maintenance/status", "{}").ok()?.read_to_string(&mut answer).ok()?;
         let (_, body) = answer.split_once("\r\n\r\n")?;
         let body: Value = serde_json::from_str(body).ok()?;
         let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
@@ -120,6 +114,17 @@ impl Member {
         // What is zero is left out.
         let leader = body.get("leader").and_then(text).unwrap_or_else(|| "0".to_owned());
         Some(Status { id, leader })
+    }
+
+    /// Sends a request in JSON; the answer can be read, if it comes at once. Only without TLS.
+    pub(crate) fn send(&self, path: &str, body: &str) -> Result<TcpStream> {
+        let limit = Duration::from_millis(500);
+        let mut stream = TcpStream::connect_timeout(&self.place.address().parse()?, limit)?;
+        stream.set_read_timeout(Some(limit))?;
+        let request =
+            format!("POST {path} HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        stream.write_all(request.as_bytes())?;
+        Ok(stream)
     }
 
     fn signal(&self, name: &str) -> Result<()> {
