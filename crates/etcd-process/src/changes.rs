@@ -1,13 +1,18 @@
 //! What a cluster has stored, change by change, as etcd itself tells it.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use crate::{Cluster, Member};
+
+/// How long a member that is well takes to answer at most.
+const LIMIT: Duration = Duration::from_secs(1);
 
 /// One change of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,10 +41,7 @@ impl Member {
     /// The cluster's newest revision, as a quorum confirms it.
     fn revision(&self) -> Option<u64> {
         // Of the first key there can be, which is not there.
-        let mut answer = self.post("/v3/kv/range", r#"{"key":"AA==","count_only":true}"#).ok()?;
-        let mut body = String::new();
-        answer.read_line(&mut body).ok()?;
-        let body: Value = serde_json::from_str(&body).ok()?;
+        let body = self.post("/v3/kv/range", r#"{"key":"AA==","count_only":true}"#, LIMIT)?;
         number(body.pointer("/header/revision")?)
     }
 
@@ -53,7 +55,7 @@ impl Member {
             r#"{{"create_request":{{"key":"AA==","range_end":"AA==","start_revision":"{}"}}}}"#,
             after + 1
         );
-        let mut lines = self.post("/v3/watch", &order)?.lines();
+        let mut lines = self.stream("/v3/watch", &order)?.lines();
         while told < newest {
             let line = lines.next().context("the watch ended")??;
             let answer: Value = serde_json::from_str(&line)?;
@@ -71,13 +73,15 @@ impl Member {
     }
 
     /// The body of an answer, line by line.
-    fn post(&self, path: &str, body: &str) -> Result<BufReader<std::net::TcpStream>> {
-        let mut answer = BufReader::new(self.send(path, body)?);
+    fn stream(&self, path: &str, body: &str) -> Result<BufReader<TcpStream>> {
+        let address = self.url().trim_start_matches("http://").parse()?;
+        let mut stream = TcpStream::connect_timeout(&address, LIMIT)?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        let length = body.len();
+        let request = format!("POST {path} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{body}");
+        stream.write_all(request.as_bytes())?;
+        let mut answer = BufReader::new(stream);
         let mut line = String::new();
-        answer.read_line(&mut line)?;
-        if !line.contains(" 200 ") {
-            bail!("{path}: {}", line.trim());
-        }
         while line != "\r\n" {
             line.clear();
             ensure!(answer.read_line(&mut line)? > 0, "{path}: no answer");

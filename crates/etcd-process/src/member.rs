@@ -103,28 +103,43 @@ impl Member {
         Ok(())
     }
 
+    /// Asks it something through its JSON gateway, if it answers within `limit`. Only without TLS.
+    pub fn post(&self, path: &str, body: &str, limit: Duration) -> Option<Value> {
+        let address = self.place.address().parse().ok()?;
+        let mut stream = TcpStream::connect_timeout(&address, limit).ok()?;
+        stream.set_read_timeout(Some(limit)).ok()?;
+        let length = body.len();
+        let request = format!("POST {path} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{body}");
+        stream.write_all(request.as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let (_, body) = answer.split_once("\r\n\r\n")?;
+        serde_json::from_str(body).ok()
+    }
+
+    /// Makes room after the database was full: gives back what compactions freed, and ends the alarm.
+    pub fn make_room(&self) -> Result<()> {
+        let post = |path: &str, body: &str| {
+            self.post(path, body, Duration::from_secs(10)).with_context(|| format!("no {path}"))
+        };
+        post("/v3/maintenance/defragment", "{}")?;
+        let alarms = post("/v3/maintenance/alarm", r#"{"action":"GET"}"#)?;
+        for alarm in alarms.get("alarms").and_then(Value::as_array).into_iter().flatten() {
+            let mut alarm = alarm.clone();
+            alarm["action"] = "DEACTIVATE".into();
+            post("/v3/maintenance/alarm", &alarm.to_string())?;
+        }
+        Ok(())
+    }
+
     /// What it says about itself, if it answers at once. Only without TLS.
     pub(crate) fn status(&self) -> Option<Status> {
-        let mut answer = String::new();
-        self.send("/v3/maintenance/status", "{}").ok()?.read_to_string(&mut answer).ok()?;
-        let (_, body) = answer.split_once("\r\n\r\n")?;
-        let body: Value = serde_json::from_str(body).ok()?;
+        let body = self.post("/v3/maintenance/status", "{}", Duration::from_millis(500))?;
         let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
         let id = text(body.pointer("/header/member_id")?)?;
         // What is zero is left out.
         let leader = body.get("leader").and_then(text).unwrap_or_else(|| "0".to_owned());
         Some(Status { id, leader })
-    }
-
-    /// Sends a request in JSON; the answer can be read, if it comes at once. Only without TLS.
-    pub(crate) fn send(&self, path: &str, body: &str) -> Result<TcpStream> {
-        let limit = Duration::from_millis(500);
-        let mut stream = TcpStream::connect_timeout(&self.place.address().parse()?, limit)?;
-        stream.set_read_timeout(Some(limit))?;
-        let request =
-            format!("POST {path} HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-        stream.write_all(request.as_bytes())?;
-        Ok(stream)
     }
 
     fn signal(&self, name: &str) -> Result<()> {

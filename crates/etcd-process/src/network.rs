@@ -39,12 +39,14 @@ impl Network {
         let pid = hub.shell.id().to_string();
         let network = Self { hosts: Vec::new(), subnet, hub };
         let hub = &network.hub;
-        ip(&["link", "add", "name", &here, "type", "veth", "peer", "name", "up", "netns", &pid])?;
+        ip(&[
+            "link", "add", "name", &here, "type", "veth", "peer", "name", "uplink", "netns", &pid,
+        ])?;
         ip(&["addr", "add", &format!("{}/24", network.at(1)), "dev", &here])?;
         ip(&["link", "set", &here, "up"])?;
         hub.ip(&["link", "add", "name", "switch", "type", "bridge"])?;
         hub.ip(&["link", "set", "switch", "up"])?;
-        hub.ip(&["link", "set", "up", "master", "switch", "up"])?;
+        hub.ip(&["link", "set", "uplink", "master", "switch", "up"])?;
         let mut made = Vec::new();
         for number in 0..hosts {
             made.push(network.host(number)?);

@@ -35,13 +35,12 @@ pub fn check(history: &History, verdict: &mut Verdict) {
     }
 }
 
-/// The longest time in a fault without a write that succeeded, from the last one before it to the first after it.
+/// The longest time in a fault without a write that succeeded, from the last one before it.
 pub fn longest_outage(history: &History, fault: &Fault) -> Duration {
     let times = || history.operations.iter().filter_map(succeeded);
     let before = times().filter(|time| *time < fault.start).max().unwrap_or(fault.start);
-    let after = times().filter(|time| *time > fault.end).min().unwrap_or(fault.end);
     let within = times().filter(|time| (fault.start..=fault.end).contains(time));
-    let mut within: Vec<_> = within.chain([before, after]).collect();
+    let mut within: Vec<_> = within.chain([before, fault.end]).collect();
     within.sort_unstable();
     let longest = within.windows(2).map(|pair| pair[1] - pair[0]).max();
     Duration::from_micros(longest.unwrap_or_default())
