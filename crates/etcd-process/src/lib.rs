@@ -10,6 +10,7 @@ mod changes;
 mod member;
 mod network;
 mod place;
+mod whole;
 
 use anyhow::Result;
 

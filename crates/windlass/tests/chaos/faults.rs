@@ -197,6 +197,7 @@ impl Breaker<'_> {
     }
 
     async fn finish(&mut self, fault: Begun, healed: u64) {
+        self.is_whole().await;
         self.traffic.goes_on(self.world).await;
         let Begun { name, start, leader_change, no_quorum } = fault;
         let end = self.world.recorder.now();
@@ -205,7 +206,16 @@ impl Breaker<'_> {
         self.world.note_truth();
     }
 
-    /// The member that leads, when all of them agree.
+    /// Waits until etcd has got over it: one thing is broken at a time.
+    async fn is_whole(&self) {
+        let (begun, cluster) = (Instant::now(), &self.world.cluster);
+        while !tokio::task::block_in_place(|| cluster.is_whole()) {
+            assert!(begun.elapsed() < PATIENCE, "etcd does not get well again");
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// The member that leads.
     async fn leader(&self) -> usize {
         let begun = Instant::now();
         loop {

@@ -62,8 +62,8 @@ pub struct Traffic {
     working: JoinSet<()>,
     following: JoinSet<()>,
     approving: JoinSet<()>,
-    /// Tells those who follow where the end is.
-    until: watch::Sender<Option<Revision>>,
+    /// Tells those who follow where the end is, of config maps and of requests.
+    until: watch::Sender<Option<[Revision; 2]>>,
 }
 
 impl Traffic {
@@ -151,11 +151,14 @@ impl Traffic {
         for which in [0, 1] {
             world.kill_controllers(which);
         }
-        // One more change of each, so that those who watch know when they have everything.
-        let end = format!("{CONFIG_MAPS}/end");
-        let last_words = Request::Create { key: end, content: "end".to_owned() };
-        let Outcome::Written(end) = last.write(last_words).await else { panic!("no end") };
         world.note_truth();
+        // Those who watch know now when they have everything.
+        let end = world.recorder.with(|history| {
+            [CONFIG_MAPS, REQUESTS].map(|resource| {
+                let mut changes = history.changes.iter().rev();
+                changes.find(|change| change.key.starts_with(resource)).unwrap().revision
+            })
+        });
         self.until.send_replace(Some(end));
         let following = std::mem::take(&mut self.following).join_all();
         tokio::time::timeout(PATIENCE, following).await.expect("all watches come to the end");

@@ -128,9 +128,12 @@ impl Follower {
     }
 
     /// Goes on until it has come to the end, once that is known.
-    pub async fn run(mut self, end: watch::Receiver<Option<Revision>>) {
+    pub async fn run(mut self, end: watch::Receiver<Option<[Revision; 2]>>) {
+        let of_requests = self.resource == REQUESTS;
         let over = |position: Option<Revision>| {
-            end.borrow().is_some_and(|end| position.is_some_and(|position| position >= end))
+            let end =
+                end.borrow().map(|[maps, requests]| if of_requests { requests } else { maps });
+            end.zip(position).is_some_and(|(end, position)| position >= end)
         };
         while !over(self.position) {
             if let Some(mut open) = self.open().await {

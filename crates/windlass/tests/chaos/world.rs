@@ -209,8 +209,10 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let kept = self.keep_logs(&kept_in());
-            eprintln!("the logs are in {}: {kept:?}", kept_in().display());
+            let (folder, file) = (kept_in(), kept_in().join("unfinished.jsonl"));
+            let kept = self.keep_logs(&folder);
+            let kept = kept.and_then(|()| self.recorder.with(|history| history.save(&file)));
+            eprintln!("the logs are in {}: {kept:?}", folder.display());
         }
     }
 }
