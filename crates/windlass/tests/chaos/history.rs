@@ -216,6 +216,8 @@ pub struct History {
     pub changes: Vec<Change>,
     pub faults: Vec<Fault>,
     pub rest: Vec<Rest>,
+    /// When etcd took a write that came to it without a server.
+    pub probes: Vec<Time>,
     /// etcd's own revision when everything was at rest.
     pub newest: Revision,
 }
@@ -228,6 +230,7 @@ enum Line {
     Change(Change),
     Fault(Fault),
     Rest(Rest),
+    Probe(Time),
     Newest(Revision),
 }
 
@@ -243,6 +246,7 @@ impl History {
             .chain(self.changes.iter().cloned().map(Line::Change))
             .chain(self.faults.iter().cloned().map(Line::Fault))
             .chain(self.rest.iter().cloned().map(Line::Rest))
+            .chain(self.probes.iter().copied().map(Line::Probe))
             .chain([Line::Newest(self.newest)]);
         for line in lines {
             serde_json::to_writer(&mut file, &line)?;
@@ -261,6 +265,7 @@ impl History {
                 Line::Change(change) => history.changes.push(change),
                 Line::Fault(fault) => history.faults.push(fault),
                 Line::Rest(rest) => history.rest.push(rest),
+                Line::Probe(time) => history.probes.push(time),
                 Line::Newest(newest) => history.newest = newest,
             }
         }

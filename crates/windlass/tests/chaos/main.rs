@@ -13,6 +13,7 @@ mod client;
 mod faults;
 mod history;
 mod http;
+mod probe;
 mod process;
 mod traffic;
 mod truth;

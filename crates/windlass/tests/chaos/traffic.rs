@@ -14,6 +14,7 @@ use tokio::time::sleep;
 use crate::check::{BY_HAND, CONFIG_MAPS, REQUESTS, request_content};
 use crate::client::{Client, name};
 use crate::history::{Outcome, Request, Revision, Version, Via};
+use crate::probe;
 use crate::watchers::{Approver, Follower, Wanderer};
 use crate::world::{PATIENCE, World};
 
@@ -84,6 +85,8 @@ impl Traffic {
         for way in 0..WANDERERS {
             working.spawn(Wanderer::new(client(WAYS[way % 3]), shared.clone()).run());
         }
+        let probe = probe::run(world.cluster.urls(), world.recorder.clone(), shared.clone());
+        working.spawn(probe);
         let (until, end) = watch::channel(None);
         let mut following = JoinSet::new();
         for way in 0..FOLLOWERS {

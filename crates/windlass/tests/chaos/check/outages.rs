@@ -7,17 +7,23 @@ use super::{Rule, Verdict};
 use crate::history::{Fault, History, Operation, Outcome, Request, Time, Version};
 
 /// The longest that nobody may be able to write when etcd needs another leader.
-pub const BOUND: Duration = Duration::from_secs(5);
+const BOUND: Duration = Duration::from_secs(5);
+
+/// How soon somebody must be able to write when etcd took longer than it should: its members sometimes
+/// vote for themselves again and again.
+const AFTER_ETCD: Duration = Duration::from_secs(2);
 
 /// How long after its quorum is lost etcd may still answer: until its leader has noticed.
 const NOTICED: Time = 3_000_000;
 
 pub fn check(history: &History, verdict: &mut Verdict) {
     for fault in &history.faults {
-        let outage = longest_outage(history, fault);
-        if fault.leader_change && outage > BOUND {
-            let what =
-                format!("{} from {}: nobody could write for {outage:?}", fault.name, fault.start);
+        let (outage, etcd) = (outage(history, fault), etcd_outage(history, fault));
+        if fault.leader_change && outage > BOUND.max(etcd + AFTER_ETCD) {
+            let what = format!(
+                "{} at {}: nobody could write for {outage:?}; etcd itself was away for {etcd:?}",
+                fault.name, fault.start
+            );
             verdict.blame(Rule::Available, what);
         }
     }
@@ -35,29 +41,47 @@ pub fn check(history: &History, verdict: &mut Verdict) {
     }
 }
 
-/// The longest time in a fault without a write that succeeded, from the last one before it.
-pub fn longest_outage(history: &History, fault: &Fault) -> Duration {
-    let times = || history.operations.iter().filter_map(succeeded);
-    let before = times().filter(|time| *time < fault.start).max().unwrap_or(fault.start);
-    let within = times().filter(|time| (fault.start..=fault.end).contains(time));
-    let mut within: Vec<_> = within.chain([before, fault.end]).collect();
+/// For how long nobody could write in a fault.
+fn outage(history: &History, fault: &Fault) -> Duration {
+    longest_gap(history.operations.iter().filter_map(succeeded), fault)
+}
+
+/// For how long etcd itself took no writes in a fault.
+fn etcd_outage(history: &History, fault: &Fault) -> Duration {
+    if history.probes.is_empty() {
+        return Duration::ZERO;
+    }
+    longest_gap(history.probes.iter().copied(), fault)
+}
+
+/// The longest time in a fault in which nothing happened, from what last happened before it.
+fn longest_gap(times: impl Iterator<Item = Time>, fault: &Fault) -> Duration {
+    let mut within: Vec<Time> = times.filter(|time| *time <= fault.end).collect();
+    within.push(fault.end);
     within.sort_unstable();
+    let first = within.partition_point(|time| *time < fault.start);
+    let within = &within[first.saturating_sub(1)..];
     let longest = within.windows(2).map(|pair| pair[1] - pair[0]).max();
-    Duration::from_micros(longest.unwrap_or_default())
+    Duration::from_micros(longest.unwrap_or(fault.end - fault.start))
 }
 
 /// A table of all faults, to be read.
 pub fn table(history: &History) -> String {
-    let mut table = format!("{:<44} {:>8} {:>8} {:>10}\n", "fault", "at s", "for s", "outage s");
+    let mut table = format!(
+        "{:<42} {:>8} {:>9} {:>10} {:>9} {:>10}\n",
+        "fault", "at s", "lasted s", "cured in s", "outage s", "of etcd s"
+    );
     for fault in &history.faults {
         let seconds = |time: Time| Duration::from_micros(time).as_secs_f64();
         let _ = writeln!(
             table,
-            "{:<44} {:>8.1} {:>8.1} {:>10.2}",
+            "{:<42} {:>8.1} {:>9.1} {:>10.1} {:>9.2} {:>10.2}",
             fault.name,
             seconds(fault.start),
-            seconds(fault.end - fault.start),
-            longest_outage(history, fault).as_secs_f64()
+            seconds(fault.healed - fault.start),
+            seconds(fault.end - fault.healed),
+            outage(history, fault).as_secs_f64(),
+            etcd_outage(history, fault).as_secs_f64()
         );
     }
     table

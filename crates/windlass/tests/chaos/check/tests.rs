@@ -162,6 +162,7 @@ fn good() -> History {
             rest(1, CONFIG_MAPS, &[(A, 7, "five"), (B, 5, "three")]),
             rest(0, REQUESTS, &[(X, 11, "approved/certificate")]),
         ],
+        probes: Vec::new(),
         newest: 11,
     }
 }
@@ -353,7 +354,11 @@ const ENDS: &[Wrong] = &[
         h.rest[1].objects.pop_first();
     }),
     ("a server that is behind", Rule::Converged, |h| h.rest[1].version = 10),
-    ("unavailable for too long", Rule::Available, |h| h.faults[0].end = 9_000_000),
+    ("unavailable for too long", Rule::Available, |h| h.faults[0].end = 5_100_000),
+    ("unavailable for too long after etcd was", Rule::Available, |h| {
+        h.faults[0].end = 9_000_000;
+        h.probes = vec![3, 6_000_000, 9_000_000];
+    }),
     ("an answer that tells nobody to come again", Rule::RefusedProperly, |h| {
         h.operations[12].outcome = Outcome::Refused { code: 503, retry_after: false };
     }),
@@ -388,6 +393,14 @@ fn whatever_goes_wrong_is_found() {
         let blamed: Vec<Rule> = verdict.violations.iter().map(|found| found.rule).collect();
         assert!(blamed.contains(&rule), "{what}: {rule:?} expected\n{}", verdict.report());
     }
+}
+
+#[test]
+fn nobody_is_available_without_etcd() {
+    let mut history = good();
+    history.faults[0].end = 9_000_000;
+    history.probes = vec![3, 8_000_000, 9_000_000];
+    assert!(check(&history).violations.is_empty());
 }
 
 #[test]
