@@ -16,7 +16,8 @@ pub async fn start(servers: [SocketAddr; 2]) -> SocketAddr {
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         for turn in 0.. {
-            let Ok((client, _)) = listener.accept().await else { return };
+            // A client that has gone away again is no reason to stop.
+            let Ok((client, _)) = listener.accept().await else { continue };
             tokio::spawn(serve(client, [servers[turn % 2], servers[(turn + 1) % 2]]));
         }
     });

@@ -34,7 +34,8 @@ use self::world::{PATIENCE, World, kept_in};
 /// A file with a history that is to be checked again.
 const AGAIN: &str = "WINDLASS_CHAOS_HISTORY";
 
-#[tokio::test(flavor = "multi_thread")]
+// The clients must not wait for each other on a machine with few cores.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_store_keeps_its_promises_whatever_breaks() {
     let long = std::env::var_os("WINDLASS_LONG").is_some_and(|value| value == "1");
     let (kills, partitions, seconds) = if long { (20, 3, 20) } else { (3, 1, 6) };

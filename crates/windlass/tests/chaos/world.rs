@@ -183,6 +183,7 @@ impl World {
                     Ok(found) => return found,
                     Err(error) => assert!(begun.elapsed() < PATIENCE, "{error:#}"),
                 }
+                std::thread::sleep(Duration::from_millis(50));
             }
         });
         self.told = newest;
