@@ -3,14 +3,20 @@
 //! `cargo xtask test` says in `WINDLASS_ETCD` where the program is; without it, it is looked for on
 //! `PATH`. No process outlives the one that started it, however that one ends.
 //!
-//! Start reading at [`Cluster`]; a [`Member`] is one process; [`Place`] is where one listens.
+//! Start reading at [`Cluster`]; a [`Member`] is one process; [`Place`] is where one listens; a [`Network`]
+//! has hosts for places, and can be cut in pieces; [`Change`] is what the cluster has stored.
 
+mod changes;
 mod member;
+mod network;
 mod place;
+mod whole;
 
 use anyhow::Result;
 
+pub use changes::Change;
 pub use member::Member;
+pub use network::Network;
 pub use place::Place;
 
 /// An etcd cluster.

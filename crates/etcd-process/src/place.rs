@@ -4,6 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener};
 
 use anyhow::{Context, Result};
 
+use crate::Network;
+
 /// Ports that the kernel gives to nobody by itself, so that a member that was killed finds its own
 /// still free.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
@@ -23,6 +25,16 @@ impl Place {
     /// A place on loopback that nobody uses.
     pub fn on_loopback(scheme: &str) -> Result<Self> {
         Self::at(IpAddr::V4(Ipv4Addr::LOCALHOST), scheme)
+    }
+
+    /// A place on a host of a network, for the only member there.
+    pub fn on_host(network: &Network, host: u8) -> Result<Self> {
+        let address = network.address(host);
+        Ok(Self {
+            client: format!("http://{address}:2379"),
+            peer: format!("http://{address}:2380"),
+            through: network.through(host)?,
+        })
     }
 
     /// A place at an address of this machine that nobody uses.

@@ -1,0 +1,98 @@
+//! Which revisions a moment can have had: those that somebody had seen by then had happened, and those of
+//! writes that were asked for later had not.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::timeline::Timeline;
+use super::{CONFIG_MAPS, writes};
+use crate::history::{History, Outcome, Revision, Time, Via};
+
+pub struct Bounds {
+    /// What anybody had seen by a time; grows.
+    seen: Peaks,
+    /// The same of those who were on one server.
+    by_server: BTreeMap<Via, Peaks>,
+    /// The start of each write with its revision, and the lowest of all that started then or later.
+    asked: Vec<(Time, Revision)>,
+}
+
+/// Highest values up to a time.
+#[derive(Default)]
+struct Peaks(Vec<(Time, Revision)>);
+
+impl Bounds {
+    pub fn new(history: &History, timeline: &Timeline<'_>) -> Self {
+        let mut seen = Vec::new();
+        let mut asked = Vec::new();
+        let places: HashMap<_, _> =
+            writes::contents(timeline, CONFIG_MAPS).into_iter().rev().collect();
+        for operation in &history.operations {
+            let shown = match &operation.outcome {
+                Outcome::Written(revision) => Some(*revision),
+                Outcome::Found(object) => Some(object.version),
+                Outcome::Listed { version, .. } => Some(*version),
+                _ => None,
+            };
+            seen.extend(shown.map(|shown| (operation.via, operation.end, shown)));
+            let stored = match (&operation.outcome, operation.request.written()) {
+                (Outcome::Written(revision), _) => Some(*revision),
+                (Outcome::Unknown { .. }, Some((_, content))) => places.get(content).copied(),
+                _ => None,
+            };
+            asked.extend(stored.map(|stored| (operation.start, stored)));
+        }
+        for watch in &history.watches {
+            seen.extend(watch.told.iter().map(|told| (watch.via, told.at, told.version)));
+        }
+        asked.sort_unstable();
+        let mut lowest = Revision::MAX;
+        for (_, revision) in asked.iter_mut().rev() {
+            lowest = lowest.min(*revision);
+            *revision = lowest;
+        }
+        let mut by_server: BTreeMap<Via, Vec<(Time, Revision)>> = BTreeMap::new();
+        for (via, time, revision) in &seen {
+            by_server.entry(*via).or_default().push((*time, *revision));
+        }
+        by_server.remove(&Via::Balancer);
+        Self {
+            seen: Peaks::new(seen.into_iter().map(|(_, time, revision)| (time, revision))),
+            by_server: by_server.into_iter().map(|(via, seen)| (via, Peaks::new(seen))).collect(),
+            asked,
+        }
+    }
+
+    /// What had happened before a time, because somebody had seen it.
+    pub fn floor(&self, before: Time) -> Revision {
+        self.seen.before(before)
+    }
+
+    /// What a server had shown before a time.
+    pub fn floor_of(&self, via: Via, before: Time) -> Revision {
+        self.by_server.get(&via).map_or(0, |peaks| peaks.before(before))
+    }
+
+    /// What can have happened by a time at most: what was asked for later comes later.
+    pub fn ceiling(&self, by: Time) -> Revision {
+        let later = self.asked.partition_point(|(start, _)| *start <= by);
+        self.asked.get(later).map_or(Revision::MAX, |(_, lowest)| lowest - 1)
+    }
+}
+
+impl Peaks {
+    fn new(seen: impl IntoIterator<Item = (Time, Revision)>) -> Self {
+        let mut seen: Vec<_> = seen.into_iter().collect();
+        seen.sort_unstable();
+        let mut highest = 0;
+        for (_, revision) in &mut seen {
+            highest = highest.max(*revision);
+            *revision = highest;
+        }
+        Self(seen)
+    }
+
+    fn before(&self, time: Time) -> Revision {
+        let earlier = self.0.partition_point(|(seen, _)| *seen < time);
+        earlier.checked_sub(1).and_then(|last| self.0.get(last)).map_or(0, |(_, highest)| *highest)
+    }
+}

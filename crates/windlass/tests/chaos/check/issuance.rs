@@ -1,0 +1,66 @@
+//! Certificates: one for each request, after its approval, and for everybody in the end.
+
+use super::timeline::Timeline;
+use super::{REQUESTS, Rule, Verdict};
+use crate::history::{Content, History, Outcome, Request};
+
+/// What a request is called that waits for somebody's approval; others are approved by the controllers.
+pub const BY_HAND: &str = "certificatesigningrequests/by-hand-";
+
+/// What there is to know about a request: whether it is approved, and the digest of its certificate.
+pub fn content(approved: bool, certificate: Option<&str>) -> Content {
+    format!("{}/{}", if approved { "approved" } else { "" }, certificate.unwrap_or_default())
+}
+
+/// Whether it is approved, and the digest of its certificate, which is empty if there is none.
+fn read(content: &Content) -> (bool, &str) {
+    let (approved, certificate) = content.split_once('/').unwrap_or((content, ""));
+    (approved == "approved", certificate)
+}
+
+pub fn check(history: &History, timeline: &Timeline<'_>, verdict: &mut Verdict) {
+    let requests = || timeline.keys().filter(|key| key.starts_with(REQUESTS));
+    for key in requests() {
+        let (mut approved, mut certificate) = (false, "");
+        for span in timeline.spans(key) {
+            let Some((now_approved, now)) = span.content.map(read) else { continue };
+            if !certificate.is_empty() && now != certificate {
+                let what = format!("{key} had {certificate}, and {now:?} at {}", span.from);
+                verdict.blame(Rule::IssuedOnce, what);
+            }
+            if certificate.is_empty() && !now.is_empty() && !approved {
+                let what = format!("{key} got {now} at {}, unapproved", span.from);
+                verdict.blame(Rule::IssuedIfApproved, what);
+            }
+            if !now.is_empty() {
+                certificate = now;
+            }
+            approved |= now_approved;
+        }
+        if approved && key.starts_with(BY_HAND) && !was_approved(history, key) {
+            verdict.blame(Rule::IssuedIfApproved, format!("nobody approved {key}"));
+        }
+    }
+    if history.rest.is_empty() {
+        return;
+    }
+    for operation in &history.operations {
+        let (Request::Create { key, .. }, Outcome::Written(_)) =
+            (&operation.request, &operation.outcome)
+        else {
+            continue;
+        };
+        let last = timeline.spans(key).last().and_then(|span| span.content);
+        if key.starts_with(REQUESTS) && last.is_none_or(|content| read(content).1.is_empty()) {
+            verdict.blame(Rule::IssuedAtLast, format!("{key} is {last:?} in the end"));
+        }
+    }
+}
+
+/// Whether somebody asked for the approval, and was not refused.
+fn was_approved(history: &History, approved: &str) -> bool {
+    history.operations.iter().any(|operation| {
+        let asked = matches!(&operation.request, Request::Update { key, .. } if key == approved);
+        asked && matches!(operation.outcome, Outcome::Written(_) | Outcome::Unknown { .. })
+    })
+}

@@ -1,0 +1,124 @@
+//! Faults: how long nobody could write, and what those were told who could not.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::{Rule, Verdict};
+use crate::history::{Fault, History, Operation, Outcome, Request, Time, Version};
+
+/// The longest that nobody may be able to write when etcd needs another leader.
+const BOUND: Duration = Duration::from_secs(5);
+
+/// How soon somebody must be able to write when etcd took longer than it should: its members sometimes
+/// vote for themselves again and again.
+const AFTER_ETCD: Duration = Duration::from_secs(2);
+
+/// How long after its quorum is lost etcd may still answer: until its leader has noticed.
+const NOTICED: Time = 3_000_000;
+
+pub fn check(history: &History, verdict: &mut Verdict) {
+    for fault in &history.faults {
+        let (outage, etcd) = (outage(history, fault), etcd_outage(history, fault));
+        if fault.leader_change && outage > BOUND.max(etcd + AFTER_ETCD) {
+            let what = format!(
+                "{} at {}: nobody could write for {outage:?}; etcd itself was away for {etcd:?}",
+                fault.name, fault.start
+            );
+            verdict.blame(Rule::Available, what);
+        }
+    }
+    for operation in &history.operations {
+        if let Some(what) = improper(operation) {
+            verdict.blame(Rule::RefusedProperly, what);
+        }
+        let lost = history.faults.iter().any(|fault| {
+            let (begun, healed) = (fault.start + NOTICED, fault.healed);
+            fault.no_quorum && begun < operation.start && operation.end < healed
+        });
+        if lost && let Some(what) = without_quorum(operation) {
+            verdict.blame(Rule::RefusedProperly, what);
+        }
+    }
+}
+
+/// For how long nobody could write in a fault.
+fn outage(history: &History, fault: &Fault) -> Duration {
+    longest_gap(history.operations.iter().filter_map(succeeded), fault)
+}
+
+/// For how long etcd itself took no writes in a fault.
+fn etcd_outage(history: &History, fault: &Fault) -> Duration {
+    if history.probes.is_empty() {
+        return Duration::ZERO;
+    }
+    longest_gap(history.probes.iter().copied(), fault)
+}
+
+/// The longest time in a fault in which nothing happened, from what last happened before it.
+fn longest_gap(times: impl Iterator<Item = Time>, fault: &Fault) -> Duration {
+    let mut within: Vec<Time> = times.filter(|time| *time <= fault.end).collect();
+    within.push(fault.end);
+    within.sort_unstable();
+    let first = within.partition_point(|time| *time < fault.start);
+    let within = &within[first.saturating_sub(1)..];
+    let longest = within.windows(2).map(|pair| pair[1] - pair[0]).max();
+    Duration::from_micros(longest.unwrap_or(fault.end - fault.start))
+}
+
+/// A table of all faults, to be read.
+pub fn table(history: &History) -> String {
+    let mut table = format!(
+        "{:<42} {:>8} {:>9} {:>10} {:>9} {:>10}\n",
+        "fault", "at s", "lasted s", "cured in s", "outage s", "of etcd s"
+    );
+    for fault in &history.faults {
+        let seconds = |time: Time| Duration::from_micros(time).as_secs_f64();
+        let _ = writeln!(
+            table,
+            "{:<42} {:>8.1} {:>9.1} {:>10.1} {:>9.2} {:>10.2}",
+            fault.name,
+            seconds(fault.start),
+            seconds(fault.healed - fault.start),
+            seconds(fault.end - fault.healed),
+            outage(history, fault).as_secs_f64(),
+            etcd_outage(history, fault).as_secs_f64()
+        );
+    }
+    table
+}
+
+fn succeeded(operation: &Operation) -> Option<Time> {
+    let done = matches!(operation.outcome, Outcome::Written(_) | Outcome::Deleted);
+    done.then_some(operation.end)
+}
+
+/// Who is turned away by a server that is there is told to come again.
+fn improper(operation: &Operation) -> Option<String> {
+    let (Outcome::Refused { code, retry_after } | Outcome::Unknown { code, retry_after, .. }) =
+        &operation.outcome
+    else {
+        return None;
+    };
+    let proper = match code {
+        503 | 429 => *retry_after,
+        // 504 is a read of a version that does not come.
+        504 | 410 | 0 => true,
+        _ => false,
+    };
+    (!proper).then(|| format!("{operation:?}"))
+}
+
+/// Without a quorum nothing is written and nothing is new, but what may be old is there.
+fn without_quorum(operation: &Operation) -> Option<String> {
+    let any = matches!(
+        &operation.request,
+        Request::Get { version: Version::Any, .. } | Request::List { version: Version::Any, .. }
+    );
+    let answered = !matches!(operation.outcome, Outcome::Refused { .. } | Outcome::Unknown { .. });
+    let exact = matches!(
+        &operation.request,
+        Request::List { version: Version::Exact(_) | Version::NotOlderThan(_), .. }
+            | Request::Get { version: Version::NotOlderThan(_), .. }
+    );
+    (!exact && any != answered).then(|| format!("without a quorum: {operation:?}"))
+}

@@ -1,0 +1,99 @@
+//! What was stored, by revision and by key.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound::{Excluded, Included};
+
+use crate::history::{Change, Content, Object, Objects, Revision};
+
+pub struct Timeline<'a> {
+    /// By resource, because that is what watches and lists are about.
+    resources: HashMap<&'a str, BTreeMap<Revision, &'a Change>>,
+    /// The states of each key, beginning with the one in which it was never there.
+    keys: HashMap<&'a str, Vec<Span<'a>>>,
+    by_revision: BTreeMap<Revision, &'a Change>,
+}
+
+/// For how long a key was in a state: from a revision up to before the next change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span<'a> {
+    pub from: Revision,
+    pub upto: Revision,
+    pub content: Option<&'a Content>,
+}
+
+/// The state of a key that nobody has written.
+const NEVER: Span<'static> = Span { from: 0, upto: Revision::MAX, content: None };
+
+impl<'a> Timeline<'a> {
+    pub fn new(changes: &'a [Change]) -> Self {
+        let mut timeline =
+            Self { resources: HashMap::new(), keys: HashMap::new(), by_revision: BTreeMap::new() };
+        for change in changes {
+            let resource = change.key.split('/').next().unwrap_or_default();
+            timeline.resources.entry(resource).or_default().insert(change.revision, change);
+            let spans = timeline.keys.entry(&change.key).or_insert_with(|| vec![NEVER]);
+            if let Some(last) = spans.last_mut() {
+                last.upto = change.revision - 1;
+            }
+            let content = change.content.as_ref();
+            spans.push(Span { from: change.revision, upto: Revision::MAX, content });
+            timeline.by_revision.insert(change.revision, change);
+        }
+        timeline
+    }
+
+    pub fn at(&self, revision: Revision) -> Option<&'a Change> {
+        self.by_revision.get(&revision).copied()
+    }
+
+    /// The changes of a resource after a revision and up to another.
+    pub fn between(
+        &self,
+        resource: &str,
+        after: Revision,
+        upto: Revision,
+    ) -> impl Iterator<Item = &'a Change> {
+        let range = (after < upto).then_some((Excluded(after), Included(upto)));
+        let changes = self.resources.get(resource).zip(range);
+        changes.into_iter().flat_map(|(changes, range)| changes.range(range)).map(|(_, c)| *c)
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &'a str> {
+        self.keys.keys().copied()
+    }
+
+    /// What a key held right before a revision, with its version.
+    pub fn before(&self, key: &str, revision: Revision) -> Option<(Revision, &'a Content)> {
+        let spans = self.spans(key);
+        let earlier = spans.partition_point(|span| span.from < revision);
+        let last = spans.get(earlier.checked_sub(1)?)?;
+        last.content.map(|content| (last.from, content))
+    }
+
+    /// The states of a key, in order.
+    pub fn spans(&self, key: &str) -> &[Span<'a>] {
+        self.keys.get(key).map_or(&[NEVER], Vec::as_slice)
+    }
+
+    /// Everything of a resource at a revision.
+    pub fn state(&self, resource: &str, revision: Revision) -> Objects {
+        let mut objects = Objects::new();
+        for change in self.between(resource, 0, revision) {
+            apply(&mut objects, change);
+        }
+        objects
+    }
+}
+
+/// Makes a change to a state.
+pub fn apply(objects: &mut Objects, change: &Change) {
+    match &change.content {
+        Some(content) => {
+            let object = Object { version: change.revision, content: content.clone() };
+            objects.insert(change.key.clone(), object);
+        }
+        None => {
+            objects.remove(&change.key);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Writes: what was acknowledged is stored, what was refused is not, and nothing else is.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::bounds::Bounds;
+use super::timeline::Timeline;
+use super::{CONFIG_MAPS, Rule, Verdict};
+use crate::history::{Content, History, Operation, Outcome, Request, Revision};
+
+pub fn check(history: &History, timeline: &Timeline<'_>, bounds: &Bounds, verdict: &mut Verdict) {
+    let places = places(timeline, verdict);
+    let mut asked: HashSet<&Content> = HashSet::new();
+    let mut taken: HashMap<Revision, &Operation> = HashMap::new();
+    for operation in history.operations.iter().filter(|operation| operation.request.writes()) {
+        let Some((key, content)) = operation.request.written() else { continue };
+        asked.insert(content);
+        let stored = key.starts_with(CONFIG_MAPS).then(|| places.get(content).copied()).flatten();
+        match &operation.outcome {
+            Outcome::Written(revision) => {
+                let change = timeline.at(*revision);
+                let same = change.is_some_and(|change| {
+                    change.key == key && change.content.as_ref() == Some(content)
+                });
+                if !same {
+                    let what = format!("{operation:?} was acknowledged, stored is {change:?}");
+                    verdict.blame(Rule::AcknowledgedIsStored, what);
+                    continue;
+                }
+                if let Some(other) = taken.insert(*revision, operation) {
+                    let what = format!("{operation:?} and {other:?} have one revision");
+                    verdict.blame(Rule::AcknowledgedIsStored, what);
+                }
+                placed(operation, *revision, timeline, bounds, verdict);
+            }
+            Outcome::Unknown { .. } => {
+                if let Some(revision) = stored {
+                    placed(operation, revision, timeline, bounds, verdict);
+                }
+            }
+            _ => {
+                if let Some(revision) = stored {
+                    let what = format!("{operation:?} was refused, and stored at {revision}");
+                    verdict.blame(Rule::RefusedIsNotStored, what);
+                }
+            }
+        }
+    }
+    for (content, revision) in &places {
+        if !asked.contains(content) {
+            let what = format!("nobody wrote {content:?}, which is stored at {revision}");
+            verdict.blame(Rule::StoredWasAskedFor, what);
+        }
+    }
+    deletions(history, timeline, bounds, verdict);
+}
+
+/// Where each content of a resource was stored; no content is written twice.
+pub fn contents<'a>(timeline: &Timeline<'a>, resource: &str) -> Vec<(&'a Content, Revision)> {
+    let changes = timeline.between(resource, 0, Revision::MAX);
+    changes.filter_map(|change| Some((change.content.as_ref()?, change.revision))).collect()
+}
+
+fn places<'a>(timeline: &Timeline<'a>, verdict: &mut Verdict) -> HashMap<&'a Content, Revision> {
+    let mut places = HashMap::new();
+    for (content, revision) in contents(timeline, CONFIG_MAPS) {
+        if let Some(before) = places.insert(content, revision) {
+            let what = format!("{content:?} was stored at {before} and again at {revision}");
+            verdict.blame(Rule::StoredWasAskedFor, what);
+        }
+    }
+    places
+}
+
+/// A write that is stored at a revision: it came after what was seen before, and found what it said.
+fn placed(
+    operation: &Operation,
+    revision: Revision,
+    timeline: &Timeline<'_>,
+    bounds: &Bounds,
+    verdict: &mut Verdict,
+) {
+    let floor = bounds.floor(operation.start);
+    if revision <= floor {
+        let what = format!("{operation:?} is stored at {revision}; {floor} was seen before");
+        verdict.blame(Rule::RevisionsGrow, what);
+    }
+    let Some((key, _)) = operation.request.written() else { return };
+    let before = timeline.before(key, revision).map(|(version, _)| version);
+    let holds = match &operation.request {
+        Request::Create { .. } => before.is_none(),
+        Request::Update { expect, .. } => before == Some(*expect),
+        _ => before.is_some(),
+    };
+    if !holds {
+        let what = format!("{operation:?} is stored at {revision}, where {before:?} was before");
+        verdict.blame(Rule::ConditionsHold, what);
+    }
+}
+
+/// A deletion as somebody asked for it, and the revisions that it can have had.
+struct Asked<'a> {
+    operation: &'a Operation,
+    after: Revision,
+    upto: Revision,
+    expect: Option<Revision>,
+    acknowledged: bool,
+    found: bool,
+}
+
+/// Who deletes is not told the revision: each deletion is given to one who asked for it.
+fn deletions(history: &History, timeline: &Timeline<'_>, bounds: &Bounds, verdict: &mut Verdict) {
+    let mut asked: BTreeMap<&str, Vec<Asked<'_>>> = BTreeMap::new();
+    for operation in &history.operations {
+        let Request::Delete { key, expect } = &operation.request else { continue };
+        let upto = match operation.outcome {
+            Outcome::Deleted => bounds.ceiling(operation.end),
+            Outcome::Unknown { .. } => Revision::MAX,
+            _ => continue,
+        };
+        asked.entry(key).or_default().push(Asked {
+            operation,
+            after: bounds.floor(operation.start),
+            upto,
+            expect: *expect,
+            acknowledged: operation.outcome == Outcome::Deleted,
+            found: false,
+        });
+    }
+    for change in timeline.between(CONFIG_MAPS, 0, Revision::MAX) {
+        if change.content.is_some() {
+            continue;
+        }
+        let gone = timeline.before(&change.key, change.revision).map(|(version, _)| version);
+        let asked = asked.entry(&change.key).or_default();
+        let fitting = asked.iter_mut().filter(|asked| {
+            let possible = asked.after < change.revision && change.revision <= asked.upto;
+            !asked.found && possible && asked.expect.is_none_or(|expect| Some(expect) == gone)
+        });
+        // First those who can have no other.
+        match fitting.min_by_key(|asked| (asked.upto, asked.expect.is_none())) {
+            Some(fitting) => fitting.found = true,
+            None => {
+                let what = format!("nobody asked for the deletion {change:?}");
+                verdict.blame(Rule::StoredWasAskedFor, what);
+            }
+        }
+    }
+    for asked in asked.values().flatten().filter(|asked| asked.acknowledged && !asked.found) {
+        let what = format!(
+            "{:?} was acknowledged; nothing was deleted after {} and up to {}",
+            asked.operation, asked.after, asked.upto
+        );
+        verdict.blame(Rule::AcknowledgedIsStored, what);
+    }
+}

@@ -1,0 +1,239 @@
+//! What is broken, one thing at a time, while the traffic goes on.
+
+use std::time::{Duration, Instant};
+
+use hyper::Method;
+use rustix::process::Signal;
+use serde_json::Value;
+use tokio::time::sleep;
+
+use crate::history::{Fault, Via};
+use crate::traffic::Traffic;
+use crate::world::{PATIENCE, SERVER_HOSTS, World};
+
+/// How much is broken.
+pub struct Plan {
+    /// Of each sort of kill and stop.
+    pub kills: usize,
+    /// Of each sort of partition.
+    pub partitions: usize,
+    /// For how long a minority is cut off.
+    pub minority: Duration,
+    /// For how long nobody has a quorum, at least.
+    pub majority: Duration,
+}
+
+/// A fault that has begun.
+struct Begun {
+    name: String,
+    start: u64,
+    leader_change: bool,
+    no_quorum: bool,
+}
+
+pub struct Breaker<'a> {
+    pub world: &'a mut World,
+    pub traffic: &'a Traffic,
+}
+
+impl Breaker<'_> {
+    /// Everything that works everywhere.
+    pub async fn kill_and_stop(&mut self, plan: &Plan) {
+        for round in 0..plan.kills {
+            self.kill_leader().await;
+            self.stop_leader().await;
+            self.kill_server(round % 2).await;
+        }
+        for round in 0..plan.partitions.max(2) {
+            self.lose_controllers(round % 2 == 1).await;
+        }
+    }
+
+    /// What needs a network that can be cut.
+    pub async fn cut(&mut self, plan: &Plan) {
+        for _ in 0..plan.partitions {
+            self.cut_off_leader(plan.minority).await;
+            self.cut_off_leader_and_server(plan.minority).await;
+            self.cut_off_all(plan.majority).await;
+        }
+    }
+
+    async fn kill_leader(&mut self) {
+        let leader = self.leader().await;
+        let fault = self.begin("etcd's leader is killed", true);
+        self.world.cluster.members_mut()[leader].kill().unwrap();
+        self.traffic.goes_on(self.world).await;
+        let member = &mut self.world.cluster.members_mut()[leader];
+        tokio::task::block_in_place(|| member.restart(&[])).unwrap();
+        self.end(fault).await;
+    }
+
+    async fn stop_leader(&mut self) {
+        let leader = self.leader().await;
+        let fault = self.begin("etcd's leader is stopped", true);
+        self.world.cluster.members()[leader].pause().unwrap();
+        // Not waiting for anything: how long it stands still is what is varied.
+        sleep(Duration::from_millis(rand::random_range(5_000..8_000))).await;
+        self.world.cluster.members()[leader].resume().unwrap();
+        self.end(fault).await;
+    }
+
+    async fn kill_server(&mut self, server: usize) {
+        let fault = self.begin(&format!("server {server} is killed"), false);
+        self.world.kill_server(server);
+        // The moment at which it comes back is what is varied.
+        sleep(Duration::from_millis(rand::random_range(100..1_500))).await;
+        self.world.start_server(server);
+        self.end(fault).await;
+    }
+
+    /// The controllers that lead are killed or stopped, and others issue.
+    async fn lose_controllers(&mut self, stopped: bool) {
+        let leading = self.world.leading_controllers().await;
+        let how = if stopped { "stopped" } else { "killed" };
+        let fault = self.begin(&format!("the leading controllers are {how}"), false);
+        if stopped {
+            self.world.controllers(leading).signal(Signal::STOP);
+            self.others_lead(leading).await;
+            self.traffic.issues().await;
+            self.world.controllers(leading).signal(Signal::CONT);
+        } else {
+            self.world.kill_controllers(leading);
+            self.others_lead(leading).await;
+            self.world.start_controllers(leading);
+        }
+        self.traffic.issues().await;
+        self.end(fault).await;
+    }
+
+    async fn others_lead(&self, before: usize) {
+        let begun = Instant::now();
+        while self.world.leading_controllers().await == before {
+            assert!(begun.elapsed() < PATIENCE, "nobody takes over from controllers {before}");
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// The leader reaches neither its peers nor the servers.
+    async fn cut_off_leader(&mut self, length: Duration) {
+        let leader = self.leader_host().await;
+        let cuts = others(leader).chain(SERVER_HOSTS).map(|other| (leader, other)).collect();
+        let fault = self.begin("etcd's leader is cut off", true);
+        self.cut_for(cuts, length).await;
+        self.end(fault).await;
+    }
+
+    /// The leader is cut off with one of the servers, which reaches nobody else: it must not serve what
+    /// the others have long changed.
+    async fn cut_off_leader_and_server(&mut self, length: Duration) {
+        let leader = self.leader_host().await;
+        let [with, without] = SERVER_HOSTS;
+        let alone = others(leader).map(|other| (with, other));
+        let from_peers = others(leader).map(|other| (leader, other));
+        let cuts = alone.chain(from_peers).chain([(leader, without)]).collect();
+        let fault = self.begin("etcd's leader is cut off with a server", true);
+        self.cut_for(cuts, length).await;
+        self.end(fault).await;
+    }
+
+    /// No member reaches another.
+    async fn cut_off_all(&mut self, length: Duration) {
+        let mut fault = self.begin("no member of etcd reaches another", false);
+        fault.no_quorum = true;
+        let begun = Instant::now();
+        let cuts = [(0, 1), (0, 2), (1, 2)];
+        self.set(&cuts, true);
+        for server in [0, 1] {
+            self.becomes(server, "/readyz", 500).await;
+            self.becomes(server, "/livez", 200).await;
+        }
+        sleep(length.saturating_sub(begun.elapsed())).await;
+        let healed = self.world.recorder.now();
+        self.set(&cuts, false);
+        self.finish(fault, healed).await;
+        for server in [0, 1] {
+            self.becomes(server, "/readyz", 200).await;
+        }
+    }
+
+    async fn cut_for(&self, cuts: Vec<(u8, u8)>, length: Duration) {
+        self.set(&cuts, true);
+        // Not waiting for anything: this is how long it lasts.
+        sleep(length).await;
+        self.set(&cuts, false);
+    }
+
+    fn set(&self, cuts: &[(u8, u8)], cut: bool) {
+        let network = self.world.network.as_ref().unwrap();
+        for (one, other) in cuts {
+            let done = if cut { network.cut(*one, *other) } else { network.join(*one, *other) };
+            done.unwrap();
+        }
+    }
+
+    /// Waits until a server says of its health what it should.
+    async fn becomes(&self, server: usize, path: &str, wanted: u16) {
+        let (begun, addresses) = (Instant::now(), &self.world.addresses);
+        loop {
+            let address = addresses.of(Via::Server(server));
+            let answer = addresses.http.ask(address, Method::GET, path, &Value::Null).await;
+            if answer.is_ok_and(|answer| answer.status == wanted) {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{path} of server {server} is not {wanted}");
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    fn begin(&self, name: &str, leader_change: bool) -> Begun {
+        let start = self.world.recorder.now();
+        Begun { name: name.to_owned(), start, leader_change, no_quorum: false }
+    }
+
+    /// Everything is there again: waits until it works.
+    async fn end(&mut self, fault: Begun) {
+        let healed = self.world.recorder.now();
+        self.finish(fault, healed).await;
+    }
+
+    async fn finish(&mut self, fault: Begun, healed: u64) {
+        self.is_whole().await;
+        self.traffic.goes_on(self.world).await;
+        let Begun { name, start, leader_change, no_quorum } = fault;
+        let end = self.world.recorder.now();
+        let fault = Fault { name, start, healed, end, leader_change, no_quorum };
+        self.world.recorder.with(|history| history.faults.push(fault));
+        self.world.note_truth();
+    }
+
+    /// Waits until etcd has got over it: one thing is broken at a time.
+    async fn is_whole(&self) {
+        let (begun, cluster) = (Instant::now(), &self.world.cluster);
+        while !tokio::task::block_in_place(|| cluster.is_whole()) {
+            assert!(begun.elapsed() < PATIENCE, "etcd does not get well again");
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// The member that leads.
+    async fn leader(&self) -> usize {
+        let begun = Instant::now();
+        loop {
+            let cluster = &self.world.cluster;
+            if let Some(leader) = tokio::task::block_in_place(|| cluster.leader()) {
+                return leader;
+            }
+            assert!(begun.elapsed() < PATIENCE, "etcd has no leader");
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn leader_host(&self) -> u8 {
+        u8::try_from(self.leader().await).unwrap()
+    }
+}
+
+/// The other members.
+fn others(member: u8) -> impl Iterator<Item = u8> {
+    (0..3).filter(move |other| *other != member)
+}

@@ -1,0 +1,296 @@
+//! What everybody did and saw, written down as it happened, and kept in a file.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, BufWriter, Write as _};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+/// Microseconds since the history began.
+pub type Time = u64;
+
+/// A revision of the store; a resourceVersion.
+pub type Revision = u64;
+
+/// What an object holds, as far as anybody cares: texts are compared and nothing else.
+pub type Content = String;
+
+/// An object as a list shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Object {
+    pub version: Revision,
+    pub content: Content,
+}
+
+/// Objects by key: the resource, a slash and the name.
+pub type Objects = BTreeMap<String, Object>;
+
+/// Through which server somebody asked; those behind the balancer do not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Via {
+    Server(usize),
+    Balancer,
+}
+
+/// One request and what came of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Operation {
+    pub client: usize,
+    pub via: Via,
+    pub start: Time,
+    /// When the answer, or the certainty that none comes, was there.
+    pub end: Time,
+    pub request: Request,
+    pub outcome: Outcome,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    Create { key: String, content: Content },
+    Update { key: String, content: Content, expect: Revision },
+    Patch { key: String, content: Content },
+    Delete { key: String, expect: Option<Revision> },
+    Get { key: String, version: Version },
+    List { resource: String, version: Version },
+}
+
+impl Request {
+    /// Whether it changes something if it succeeds.
+    pub fn writes(&self) -> bool {
+        !matches!(self, Self::Get { .. } | Self::List { .. })
+    }
+
+    /// What it writes, unless it only removes.
+    pub fn written(&self) -> Option<(&str, &Content)> {
+        match self {
+            Self::Create { key, content }
+            | Self::Update { key, content, .. }
+            | Self::Patch { key, content } => Some((key, content)),
+            Self::Delete { .. } | Self::Get { .. } | Self::List { .. } => None,
+        }
+    }
+}
+
+/// How new a read has to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Version {
+    /// No resourceVersion: as new as anything that anybody was told before.
+    Newest,
+    /// resourceVersion=0.
+    Any,
+    NotOlderThan(Revision),
+    Exact(Revision),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// The write was made, at this revision.
+    Written(Revision),
+    /// The object was deleted; nobody says at which revision.
+    Deleted,
+    Found(Object),
+    /// There is no such object.
+    Absent,
+    /// A create found the object there.
+    Exists,
+    /// An update or a delete found another version there.
+    Conflict,
+    Listed {
+        version: Revision,
+        objects: Objects,
+    },
+    /// Nothing was done, whatever the reason.
+    Refused {
+        code: u16,
+        retry_after: bool,
+    },
+    /// It may have been done, or may yet be. The code is 0 when there was no answer.
+    Unknown {
+        code: u16,
+        retry_after: bool,
+        why: String,
+    },
+}
+
+/// One watch from its request to its end.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Watch {
+    pub client: usize,
+    pub via: Via,
+    pub start: Time,
+    pub resource: String,
+    pub from: From,
+    /// Whether it goes on where the last watch of this client ended, or where its list did.
+    pub follows: bool,
+    pub told: Vec<Told>,
+    pub end: End,
+}
+
+/// What a watch began with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum From {
+    /// What came after a revision.
+    Revision(Revision),
+    /// All objects, up to a bookmark that says so.
+    State,
+}
+
+/// Something a watch told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    pub at: Time,
+    pub version: Revision,
+    pub news: News,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum News {
+    Added {
+        key: String,
+        content: Content,
+    },
+    Modified {
+        key: String,
+        content: Content,
+    },
+    /// With what it held at last.
+    Deleted {
+        key: String,
+        content: Content,
+    },
+    Bookmark,
+    /// The bookmark after the objects that a watch began with.
+    InitialEnd,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum End {
+    /// The client had enough, the server ended it, or the connection broke.
+    Closed,
+    /// 410: what comes next is not known any more.
+    Gone,
+}
+
+/// One change of the store, as etcd itself tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    pub revision: Revision,
+    pub key: String,
+    /// `None` for a deletion.
+    pub content: Option<Content>,
+}
+
+/// Something that was done to the world.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Fault {
+    pub name: String,
+    pub start: Time,
+    /// When it was taken back.
+    pub healed: Time,
+    /// When both servers took writes again.
+    pub end: Time,
+    /// Whether etcd needed another leader.
+    pub leader_change: bool,
+    /// Whether there was nobody who could take writes: then there is no bound to how long.
+    pub no_quorum: bool,
+}
+
+/// What was there at the end, when nobody wrote any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rest {
+    pub server: usize,
+    pub resource: String,
+    pub version: Revision,
+    pub objects: Objects,
+}
+
+/// Everything that is known about a run.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    pub operations: Vec<Operation>,
+    pub watches: Vec<Watch>,
+    /// In order of revision, from the beginning of the store.
+    pub changes: Vec<Change>,
+    pub faults: Vec<Fault>,
+    pub rest: Vec<Rest>,
+    /// When etcd took a write that came to it without a server.
+    pub probes: Vec<Time>,
+    /// etcd's own revision when everything was at rest.
+    pub newest: Revision,
+}
+
+/// A line of the file.
+#[derive(Serialize, Deserialize)]
+enum Line {
+    Operation(Operation),
+    Watch(Watch),
+    Change(Change),
+    Fault(Fault),
+    Rest(Rest),
+    Probe(Time),
+    Newest(Revision),
+}
+
+impl History {
+    /// Writes it to a file, one thing a line.
+    pub fn save(&self, path: &Path) -> std::io::Result<()> {
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let mut file = BufWriter::new(File::create(path)?);
+        let lines = (self.operations.iter().cloned().map(Line::Operation))
+            .chain(self.watches.iter().cloned().map(Line::Watch))
+            .chain(self.changes.iter().cloned().map(Line::Change))
+            .chain(self.faults.iter().cloned().map(Line::Fault))
+            .chain(self.rest.iter().cloned().map(Line::Rest))
+            .chain(self.probes.iter().copied().map(Line::Probe))
+            .chain([Line::Newest(self.newest)]);
+        for line in lines {
+            serde_json::to_writer(&mut file, &line)?;
+            file.write_all(b"\n")?;
+        }
+        file.flush()
+    }
+
+    /// Reads what was saved.
+    pub fn load(path: &Path) -> std::io::Result<Self> {
+        let mut history = Self::default();
+        for line in BufReader::new(File::open(path)?).lines() {
+            match serde_json::from_str(&line?)? {
+                Line::Operation(operation) => history.operations.push(operation),
+                Line::Watch(watch) => history.watches.push(watch),
+                Line::Change(change) => history.changes.push(change),
+                Line::Fault(fault) => history.faults.push(fault),
+                Line::Rest(rest) => history.rest.push(rest),
+                Line::Probe(time) => history.probes.push(time),
+                Line::Newest(newest) => history.newest = newest,
+            }
+        }
+        Ok(history)
+    }
+}
+
+/// Where everybody writes down what they do.
+#[derive(Clone)]
+pub struct Recorder {
+    begun: Instant,
+    history: Arc<Mutex<History>>,
+}
+
+impl Recorder {
+    pub fn new() -> Self {
+        Self { begun: Instant::now(), history: Arc::default() }
+    }
+
+    pub fn now(&self) -> Time {
+        u64::try_from(self.begun.elapsed().as_micros()).unwrap()
+    }
+
+    /// Writes something down, or looks something up.
+    pub fn with<T>(&self, act: impl FnOnce(&mut History) -> T) -> T {
+        act(&mut self.history.lock().unwrap())
+    }
+}

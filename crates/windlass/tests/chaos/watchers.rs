@@ -1,0 +1,286 @@
+//! The clients that watch: who follows everything, who looks here and there, who approves what comes.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use crate::check::{BY_HAND, CONFIG_MAPS, REQUESTS, request_content};
+use crate::client::{Client, collection, version};
+use crate::history::{End, From, News, Outcome, Request, Revision, Told, Version, Via, Watch};
+use crate::http::Events;
+use crate::traffic::Shared;
+use crate::truth::content;
+
+/// After so long without a word, who follows looks whether another server has more to say.
+const SILENCE: Duration = Duration::from_secs(3);
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A watch that is open.
+struct Open {
+    events: Events,
+    watch: Watch,
+}
+
+/// What is next of a watch.
+enum Next {
+    /// It told something; this is the object.
+    Told(Value),
+    Silence,
+    End,
+}
+
+impl Open {
+    async fn start(client: &Client, resource: &str, from: From, follows: bool) -> Option<Self> {
+        let start = client.recorder.now();
+        // Watches end by themselves now and then, and a bookmark says where.
+        let seconds = rand::random_range(2..8);
+        let version = match from {
+            From::Revision(from) => format!("resourceVersion={from}"),
+            From::State => "sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned(),
+        };
+        let path = format!(
+            "{}?watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&{version}",
+            collection(resource)
+        );
+        let mut watch = Watch {
+            client: client.number,
+            via: client.via,
+            start,
+            resource: resource.to_owned(),
+            from,
+            follows,
+            told: Vec::new(),
+            end: End::Closed,
+        };
+        let connection = client.addresses.http.connect(client.addresses.of(client.via)).await?;
+        match connection.watch(&path).await {
+            Ok(events) => Some(Self { events, watch }),
+            Err(410) => {
+                watch.end = End::Gone;
+                client.recorder.with(|history| history.watches.push(watch));
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// The next event, written down.
+    async fn next(&mut self, client: &Client, patience: Duration) -> Next {
+        let event = match timeout(patience, self.events.next()).await {
+            Ok(Some(event)) => event,
+            Ok(None) => return Next::End,
+            Err(_) => return Next::Silence,
+        };
+        let (object, resource) = (&event["object"], &self.watch.resource);
+        let key = || format!("{resource}/{}", object["metadata"]["name"].as_str().unwrap());
+        let content = || content(resource, object);
+        let news = match event["type"].as_str() {
+            Some("ADDED") => News::Added { key: key(), content: content() },
+            Some("MODIFIED") => News::Modified { key: key(), content: content() },
+            Some("DELETED") => News::Deleted { key: key(), content: content() },
+            Some("BOOKMARK") => {
+                match &object["metadata"]["annotations"]["k8s.io/initial-events-end"] {
+                    Value::Null => News::Bookmark,
+                    _ => News::InitialEnd,
+                }
+            }
+            _ => {
+                assert_eq!(event["object"]["code"], 410, "a watch ends in {event}");
+                self.watch.end = End::Gone;
+                return Next::End;
+            }
+        };
+        let told = Told { at: client.recorder.now(), version: version(object).unwrap(), news };
+        self.watch.told.push(told);
+        Next::Told(event["object"].clone())
+    }
+
+    /// Closes it and keeps what it told; returns where it has come to, `None` after a 410.
+    fn close(self, client: &Client) -> Option<Revision> {
+        let gone = self.watch.end == End::Gone;
+        let told = &self.watch.told;
+        let begun = told.iter().any(|told| told.news == News::InitialEnd);
+        let from = match self.watch.from {
+            From::Revision(from) => Some(told.last().map_or(from, |told| told.version)),
+            // Before it has told all there is, what it told last means nothing.
+            From::State => told.last().map(|told| told.version).filter(|_| begun),
+        };
+        client.recorder.with(|history| history.watches.push(self.watch));
+        from.filter(|_| !gone)
+    }
+}
+
+/// Sees every change of a resource, from server to server.
+pub struct Follower {
+    client: Client,
+    resource: &'static str,
+    shared: Shared,
+    position: Option<Revision>,
+}
+
+impl Follower {
+    pub fn new(client: Client, resource: &'static str, shared: Shared) -> Self {
+        Self { client, resource, shared, position: None }
+    }
+
+    /// Goes on until it has come to the end, once that is known.
+    pub async fn run(mut self, end: watch::Receiver<Option<[Revision; 2]>>) {
+        let of_requests = self.resource == REQUESTS;
+        let over = |position: Option<Revision>| {
+            let end =
+                end.borrow().map(|[maps, requests]| if of_requests { requests } else { maps });
+            end.zip(position).is_some_and(|(end, position)| position >= end)
+        };
+        while !over(self.position) {
+            if let Some(mut open) = self.open().await {
+                while let Next::Told(object) = open.next(&self.client, SILENCE).await {
+                    let at = version(&object);
+                    self.note(&object);
+                    if over(at) {
+                        break;
+                    }
+                }
+                self.position = open.close(&self.client);
+            } else {
+                sleep(PAUSE).await;
+            }
+            self.client.turn_to(other(self.client.via));
+        }
+    }
+
+    /// A watch from where the last one ended; from a list if that is not known.
+    async fn open(&mut self) -> Option<Open> {
+        if self.position.is_none() {
+            let listed = self.client.list(self.resource, Version::Newest).await;
+            let Outcome::Listed { version, .. } = listed else { return None };
+            self.position = Some(version);
+        }
+        let from = From::Revision(self.position?);
+        Open::start(&self.client, self.resource, from, true).await
+    }
+
+    fn note(&self, object: &Value) {
+        self.shared.saw(version(object).unwrap_or_default());
+        if !object["status"]["certificate"].is_null() {
+            self.shared.issued.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn other(via: Via) -> Via {
+    match via {
+        Via::Server(0) => Via::Server(1),
+        Via::Server(_) => Via::Balancer,
+        Via::Balancer => Via::Server(0),
+    }
+}
+
+/// Looks at what there is, or at what was after some revision, and leaves again.
+pub struct Wanderer {
+    client: Client,
+    shared: Shared,
+}
+
+impl Wanderer {
+    pub fn new(client: Client, shared: Shared) -> Self {
+        Self { client, shared }
+    }
+
+    pub async fn run(mut self) {
+        while !self.shared.stopped() {
+            sleep(PAUSE * 2).await;
+            let newest = self.shared.newest();
+            let from = match rand::random_range(0..4) {
+                0 => From::State,
+                // What has yet to come can be waited for too.
+                1 => From::Revision(newest + rand::random_range(1..5)),
+                _ => From::Revision(newest.saturating_sub(rand::random_range(0..200)).max(1)),
+            };
+            if let Some(mut open) = Open::start(&self.client, CONFIG_MAPS, from, false).await {
+                let upto = newest + 20;
+                while let Next::Told(object) = open.next(&self.client, SILENCE / 6).await {
+                    if version(&object).is_some_and(|version| version >= upto) {
+                        break;
+                    }
+                }
+                open.close(&self.client);
+            }
+            self.client.turn_to(other(self.client.via));
+        }
+    }
+}
+
+/// Approves the requests that wait for somebody.
+pub struct Approver {
+    eyes: Follower,
+    hands: Client,
+    /// Requests that it has yet to approve, as it last saw them.
+    waiting: BTreeMap<String, Value>,
+}
+
+impl Approver {
+    pub fn new(eyes: Client, hands: Client, shared: Shared) -> Self {
+        let eyes = Follower::new(eyes, REQUESTS, shared);
+        Self { eyes, hands, waiting: BTreeMap::new() }
+    }
+
+    pub async fn run(mut self) {
+        loop {
+            let Some(mut open) = self.open().await else {
+                sleep(PAUSE).await;
+                self.eyes.client.turn_to(other(self.eyes.client.via));
+                continue;
+            };
+            loop {
+                match open.next(&self.eyes.client, PAUSE * 4).await {
+                    Next::Told(object) => self.note(&object),
+                    Next::Silence => {}
+                    Next::End => break,
+                }
+                self.approve().await;
+            }
+            self.eyes.position = open.close(&self.eyes.client);
+            self.eyes.client.turn_to(other(self.eyes.client.via));
+        }
+    }
+
+    /// Not one that follows for the history's sake: it is cut off when everything is issued.
+    async fn open(&mut self) -> Option<Open> {
+        let from = match self.eyes.position {
+            Some(position) => From::Revision(position),
+            None => From::State,
+        };
+        Open::start(&self.eyes.client, REQUESTS, from, false).await
+    }
+
+    fn note(&mut self, object: &Value) {
+        let Some(name) = object["metadata"]["name"].as_str() else { return };
+        let key = format!("{REQUESTS}/{name}");
+        let waits = content(REQUESTS, object) == request_content(false, None);
+        if waits && key.starts_with(BY_HAND) {
+            self.waiting.insert(key, object.clone());
+        } else {
+            self.waiting.remove(&key);
+        }
+    }
+
+    async fn approve(&mut self) {
+        for (key, mut object) in std::mem::take(&mut self.waiting) {
+            let condition = json!({"type": "Approved", "status": "True", "reason": "Chaos"});
+            object["status"]["conditions"] = json!([condition]);
+            let expect = version(&object).unwrap();
+            let content = request_content(true, None);
+            let request = Request::Update { key: key.clone(), content, expect };
+            let outcome = self.hands.ask(request, &object).await;
+            let again = matches!(outcome, Outcome::Refused { .. } | Outcome::Unknown { .. });
+            if again {
+                self.hands.turn_to(other(self.hands.via));
+                self.waiting.insert(key, object);
+            }
+        }
+    }
+}
