@@ -33,11 +33,23 @@ pub fn open(options: EtcdOptions) -> Result<Arc<dyn Store>> {
         match Etcd::open(options.clone()) {
             Ok(store) => return Ok(Arc::new(store)),
             Err(error @ Error::Unavailable { .. }) if begun.elapsed() < PATIENCE => {
-                tracing::warn!(%error, "etcd does not answer yet");
+                tracing::warn!(%error, "etcd does not answer yet{}", hint(&options));
                 std::thread::sleep(PAUSE);
             }
-            Err(error) => return Err(error).context("--etcd-servers"),
+            Err(error) => {
+                return Err(error).with_context(|| format!("--etcd-servers{}", hint(&options)));
+            }
         }
+    }
+}
+
+/// Whoever shows no certificate to an etcd that wants one often learns only that the connection was closed.
+fn hint(options: &EtcdOptions) -> &'static str {
+    let shown = options.tls.as_ref().is_some_and(|tls| tls.identity.is_some());
+    if !shown && options.endpoints.iter().any(|url| url.starts_with("https:")) {
+        " (it may want a certificate: --etcd-certfile, --etcd-keyfile)"
+    } else {
+        ""
     }
 }
 
