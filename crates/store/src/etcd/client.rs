@@ -206,6 +206,16 @@ impl Client {
         self.members.leave(&stream.link, true);
     }
 
+    /// Waits until a member has become silent.
+    pub(super) async fn silenced(&self) {
+        self.members.silenced.notified().await;
+    }
+
+    /// Whether a stream comes from a member that has become silent.
+    pub(super) fn is_silent(&self, stream: &Stream) -> bool {
+        self.members.is_shunned(&stream.link)
+    }
+
     /// Checks that an answer comes from the cluster this store began with; returns its revision.
     pub(super) fn check(&self, header: Option<Header>) -> Result<i64, Failure> {
         let header = header.unwrap_or_default();
@@ -306,7 +316,17 @@ impl Client {
         link: &Arc<Link>,
         call: impl Future<Output = Result<T, Status>>,
     ) -> Result<T, Failure> {
-        let Ok(answer) = tokio::time::timeout(self.attempt, call).await else {
+        let silence = async {
+            tokio::time::sleep(self.attempt / 4).await;
+            self.members.silence(link).await;
+        };
+        let answer = tokio::time::timeout(self.attempt, async {
+            tokio::select! {
+                answer = call => Some(answer),
+                () = silence => None,
+            }
+        });
+        let Ok(Some(answer)) = answer.await else {
             self.members.leave(link, true);
             let what = format!("{}: no answer in time", link.url);
             return Err(Failure::Open(self.unavailable(&what)));

@@ -74,6 +74,12 @@ impl Feed {
                     tracing::warn!(etcd = %core.client.name.display(), "the watch stalls; opening another");
                     self.give_up_stream();
                 }
+                // What a call has found out about a member goes for the stream as well.
+                () = core.client.silenced(), if self.watcher.is_some() => {
+                    if self.watcher.as_ref().is_some_and(|watcher| watcher.is_silent(&core.client)) {
+                        self.give_up_stream();
+                    }
+                }
                 () = tokio::time::sleep_until(self.retry), if self.anew => {}
                 news = next(&core, &mut self.watcher, self.retry), if !self.anew => self.take(news),
             }

@@ -8,12 +8,13 @@ use std::error::Error as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::future::join_all;
 use http::Uri;
 use hyper_util::client::legacy::connect::HttpConnector;
+use tokio::sync::Notify;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Status};
 use tower::ServiceExt as _;
@@ -29,6 +30,10 @@ use crate::embedded::Fuse;
 /// etcd ends connections whose pings come more often than every five seconds, or come though there is
 /// no call and no stream.
 const PING: Duration = Duration::from_secs(6);
+
+/// For how long a member that was silent is asked only if all others are as silent. An election among the
+/// others is over by then, and until it is they refuse at once.
+const SHUN: Duration = Duration::from_secs(10);
 
 /// What a connection is for. Streams have their own, so that what they carry, and how they end, does
 /// not touch the calls.
@@ -53,6 +58,8 @@ struct Member {
     url: String,
     /// The cluster it was last found in; 0 as long as nobody knows.
     cluster: AtomicU64,
+    /// When it last was silent.
+    silent: Mutex<Option<Instant>>,
     calls: Slot,
     streams: Slot,
 }
@@ -72,6 +79,8 @@ pub(super) struct Members {
     cluster: OnceLock<u64>,
     name: PathBuf,
     attempt: Duration,
+    /// Tells the owner of the stream of changes that a member has become silent.
+    pub(super) silenced: Notify,
     /// A key that this client may read.
     key: Bytes,
     tls: Option<Tls>,
@@ -89,6 +98,7 @@ impl Members {
         let member = |url: &String| Member {
             url: url.clone(),
             cluster: AtomicU64::new(0),
+            silent: Mutex::new(None),
             calls: Slot::default(),
             streams: Slot::default(),
         };
@@ -99,6 +109,7 @@ impl Members {
             cluster: OnceLock::new(),
             name,
             attempt: options.attempt,
+            silenced: Notify::new(),
             key: Keys::below(&options.prefix).mark(),
             tls: options.tls.clone(),
             last_good: Mutex::new(None),
@@ -144,6 +155,7 @@ impl Members {
         let at = self.turn(purpose).load(Ordering::Relaxed);
         let linked = tokio::time::timeout(self.attempt, self.link_to(at, purpose)).await;
         let linked = linked.unwrap_or_else(|_| {
+            self.shun(at);
             let what = format!("{}: no connection in time", self.member(at).url);
             Err(Failure::NotDone(self.unavailable(what)))
         });
@@ -165,12 +177,38 @@ impl Members {
         self.pass_on(link.purpose, link.at);
     }
 
+    /// Whether nobody is at the other end. Never returns if there is.
+    ///
+    /// A member that has no leader, or believes in one that is gone, lets a call wait. This it answers.
+    pub(super) async fn silence(&self, link: &Link) {
+        let asked =
+            unary::<_, StatusResponse>(&link.channel, wire::STATUS, StatusRequest {}, false);
+        if tokio::time::timeout(self.attempt / 2, asked).await.is_ok() {
+            std::future::pending::<()>().await;
+        }
+        self.shun(link.at);
+    }
+
+    /// Whether the member that a connection leads to was silent a short while ago.
+    pub(super) fn is_shunned(&self, link: &Link) -> bool {
+        self.member(link.at).is_shunned()
+    }
+
+    fn shun(&self, at: usize) {
+        let member = self.member(at);
+        *member.silent.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        tracing::debug!(url = %member.url, "a member of etcd is silent");
+        self.silenced.notify_one();
+    }
+
     /// Of many who find the same member wanting, the first passes the turn on.
     fn pass_on(&self, purpose: Purpose, at: usize) {
         let turn = self.turn(purpose);
         let now = turn.load(Ordering::Relaxed);
         if now % self.list.len() == at % self.list.len() {
-            let next = now.wrapping_add(1);
+            let others = (1..self.list.len()).map(|step| now.wrapping_add(step));
+            let mut heard = others.filter(|at| !self.member(*at).is_shunned());
+            let next = heard.next().unwrap_or_else(|| now.wrapping_add(1));
             let _ = turn.compare_exchange(now, next, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
@@ -339,6 +377,11 @@ impl Members {
 }
 
 impl Member {
+    fn is_shunned(&self) -> bool {
+        let silent = *self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        silent.is_some_and(|since| since.elapsed() < SHUN)
+    }
+
     fn slot(&self, purpose: Purpose) -> &Slot {
         match purpose {
             Purpose::Calls => &self.calls,

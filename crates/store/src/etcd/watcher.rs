@@ -60,6 +60,11 @@ impl Watcher {
         client.leave(&self.stream);
     }
 
+    /// Whether its member has become silent.
+    pub(super) fn is_silent(&self, client: &Client) -> bool {
+        client.is_silent(&self.stream)
+    }
+
     /// A way to ask how far the stream is, if the answer can be believed.
     pub(super) fn inquiry(&self) -> Inquiry {
         self.stream.inquiry()
