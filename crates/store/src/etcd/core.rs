@@ -16,8 +16,9 @@ use super::wire::RangeRequest;
 use crate::embedded::Fuse;
 use crate::{Error, Event, Revision};
 
-/// How long the feed may take before it is suspected that nothing of ours is on its way.
-const QUIET: Duration = Duration::from_millis(250);
+/// How long the feed may take before it is suspected that nothing of ours is on its way: what is comes
+/// within a few milliseconds, and where others write to the same etcd, every reader waits this long.
+const QUIET: Duration = Duration::from_millis(50);
 
 /// The first and the longest time to wait for an answer to how far the feed's stream is.
 const INQUIRIES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
