@@ -69,7 +69,8 @@ pub(crate) async fn the_feed_resumes_from_any_revision(fixture: fn() -> Fixture)
     let newest = store.revision();
     let floor = history[history.len() / 2].revision;
     store.compact(floor).await.unwrap();
-    for after in 0..=newest + 1 {
+    // Below its start a store may count from far away.
+    for after in [0, 1].into_iter().chain(start.saturating_sub(5)..=newest + 1) {
         let page = store.history(after, usize::MAX).await;
         let seen = Seen::follow(&*store, after).map(|seen| seen.events());
         assert_eq!(page, seen, "after {after}");
