@@ -4,6 +4,7 @@
 //! `PATH`. A process is used by one store at a time and again by the next, because the suite
 //! expects no other writer.
 
+mod busy;
 mod compaction;
 mod counting;
 mod faults;
@@ -26,6 +27,11 @@ conformance!(fixture);
 fn fixture() -> Fixture {
     let process = Process::take();
     let options = patient(vec![process.url()], &format!("/test-{}", process.uses()));
+    without_history(process, options)
+}
+
+/// A store that has forgotten what was before.
+fn without_history(process: Process, options: EtcdOptions) -> Fixture {
     let store = Etcd::open(options.clone()).unwrap();
     wait(&store.handle, {
         let core = Arc::clone(&store.core);

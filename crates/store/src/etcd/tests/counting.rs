@@ -15,18 +15,9 @@ mod counted {
     fn fixture() -> Fixture {
         let process = Process::take();
         let options = options(&process, &format!("/test-{}", process.uses()));
-        raise_revision(options.clone(), BASE).unwrap();
-        let store = Etcd::open(options.clone()).unwrap();
-        assert!(store.revision() > BASE);
-        wait(&store.handle, {
-            let core = Arc::clone(&store.core);
-            async move { reader::compact(&core, core.position()).await }
-        })
-        .unwrap();
-        Fixture {
-            open: Box::new(move || Arc::new(Etcd::open(options.clone()).unwrap())),
-            _keep: Box::new(process),
-        }
+        let raised = raise_revision(options.clone(), BASE).unwrap();
+        assert!(raised.to > BASE);
+        without_history(process, options)
     }
 }
 
