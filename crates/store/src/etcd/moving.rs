@@ -34,9 +34,13 @@ struct Link {
 impl Link {
     fn new(options: &EtcdOptions) -> Result<Self, Error> {
         let (runtime, name) = runtime(options)?;
-        let options = EtcdOptions { attempt: PATIENCE.0, patience: PATIENCE.1, ..options.clone() };
-        let client = runtime.block_on(Client::open(&options, name.clone(), Fuse::new(name)))?;
+        let opening = Client::open(options, name.clone(), Fuse::new(name));
+        let mut client = runtime.block_on(opening)?;
         let keys = Keys::below(&options.prefix);
+        // That nobody answers is said soon. Who has answered once is waited for.
+        let answered = runtime.block_on(client.mark(&keys));
+        answered.map_err(|failure| failure.into_error(&client.name))?;
+        (client.attempt, client.patience) = PATIENCE;
         Ok(Self { runtime: Some(runtime), client: Arc::new(client), keys })
     }
 
