@@ -78,10 +78,8 @@ fn everything_can_be_pasted() {
         panic!("{status:?}\n{said}\n{complained}");
     }
     let lines: Vec<_> = said.lines().collect();
-    assert!(
-        ["hello", "here", "greeting is back"].iter().all(|line| lines.contains(line)),
-        "{said}"
-    );
+    assert!(lines.contains(&"hello") && lines.contains(&"here"), "{said}");
+    assert!(said.contains("greeting is back"), "{said}");
     for name in ["bob", "carol"] {
         assert!(place.path().join("ha").join(name).join("tls.crt").exists(), "{said}");
     }
