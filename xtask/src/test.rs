@@ -109,10 +109,10 @@ impl Count {
     /// `Summary [1.2s] 9 tests run: 8 passed (1 slow), 1 failed, 0 skipped` of nextest, or
     /// `test result: ok. 8 passed; 1 failed; 0 ignored; …` of the built-in harness.
     fn read(&mut self, line: &str) {
-        let line = line.trim_start();
-        let counts = if let Some(summary) = line.strip_prefix("Summary [") {
+        let counts = if let Some(summary) = line.trim_start().strip_prefix("Summary [") {
             summary.split_once(':').map(|(_, counts)| counts)
         } else {
+            // Indented, it is what nextest repeats of a test that failed.
             line.strip_prefix("test result:")
         };
         let Some(counts) = counts else { return };
@@ -167,6 +167,7 @@ mod tests {
                 (5, 0, 1),
             ),
             ("test result: FAILED. 5 passed; 2 failed; 0 ignored; 0 measured", (5, 2, 0)),
+            ("    test result: FAILED. 0 passed; 1 failed; 0 ignored", (0, 0, 0)),
             ("    PASS [   0.005s] windlass-api names::tests::names", (0, 0, 0)),
         ];
         for (line, expected) in cases {
