@@ -49,6 +49,13 @@ impl Server {
 
     /// Another without controllers, on the objects of the server at `first`. Only on etcd.
     pub async fn start_beside(bench: &Bench, data: &Path, first: &Path) -> Result<Self> {
+        // It must have the same authorities.
+        let (from, to) = (first.join("pki"), data.join("pki"));
+        fs::create_dir_all(&to)?;
+        for authority in ["ca.crt", "ca.key", "client-ca.crt", "client-ca.key", "sa.pub", "sa.key"]
+        {
+            fs::copy(from.join(authority), to.join(authority))?;
+        }
         Self::start_as(bench, data, &["server"], &prefix(first)).await
     }
 
