@@ -41,7 +41,7 @@ use compactor::Compactor;
 use core::{Core, Go};
 use feed::{Feed, Follow, replay};
 use keys::Keys;
-pub(crate) use moving::{Filling, Reading, name};
+pub(crate) use moving::{Filling, Reading};
 pub use recount::{Raised, raise_revision};
 
 /// How to reach an [`Etcd`] store.
@@ -75,6 +75,11 @@ pub struct Tls {
 }
 
 impl EtcdOptions {
+    /// How the cluster is called in messages.
+    pub fn name(&self) -> String {
+        format!("etcd at {}", self.endpoints.join(","))
+    }
+
     /// The defaults for a cluster.
     pub fn new(endpoints: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
@@ -144,7 +149,7 @@ impl Etcd {
 /// A runtime of its own, so that sinks and watches go on while callers block theirs; and how the
 /// cluster is called in errors.
 fn runtime(options: &Options) -> Result<(Runtime, PathBuf), Error> {
-    let name = name(options);
+    let name = PathBuf::from(options.name());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads())
         .thread_name("store-etcd")

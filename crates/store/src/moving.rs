@@ -153,7 +153,7 @@ impl Place {
     fn path(&self) -> PathBuf {
         match self {
             Self::Directory(dir) => dir.clone(),
-            Self::Etcd(options) => crate::etcd::name(options),
+            Self::Etcd(options) => options.name().into(),
         }
     }
 }

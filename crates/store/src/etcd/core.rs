@@ -305,9 +305,7 @@ impl Core {
         if revision < seen {
             let name = self.client.name.display();
             let what = format!("{name} is at revision {revision}, but has been at revision {seen}");
-            let error = Error::Failed { what };
-            self.fuse.blow(&error);
-            return Err(error);
+            return Err(self.client.fail(what));
         }
         Ok(revision)
     }

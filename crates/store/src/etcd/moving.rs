@@ -3,7 +3,6 @@
 mod batch;
 mod filling;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,11 +101,6 @@ impl Drop for Link {
             runtime.shutdown_background();
         }
     }
-}
-
-/// How a cluster is called in errors.
-pub(crate) fn name(options: &EtcdOptions) -> PathBuf {
-    PathBuf::from(format!("etcd at {}", options.endpoints.join(",")))
 }
 
 /// A store that is read.

@@ -53,8 +53,10 @@ pub fn open(arguments: &ServeArgs, own: &plane::Own, write_kubeconfig: bool) -> 
     let cannot = || format!("cannot listen on {}", arguments.listen);
     let listener = bind(arguments.listen).with_context(cannot)?;
     let listen = listener.local_addr().with_context(cannot)?;
-    let shared = arguments.etcd.clone().options().map(|options| (shared::name(&options), options));
-    let shared = shared.map(|(name, options)| anyhow::Ok((shared::open(options)?, name)));
+    let shared = arguments.etcd.clone().options().map(|options| {
+        let name = options.name();
+        anyhow::Ok((shared::open(options)?, name))
+    });
     let shared = shared.transpose()?;
     if let Some((store, name)) = &shared {
         connect::block_on(own.check(&**store, name))?;

@@ -13,11 +13,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long to wait between two attempts.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// How the cluster is called in messages.
-pub fn name(options: &EtcdOptions) -> String {
-    format!("etcd at {}", options.endpoints.join(","))
-}
-
 /// Connects to etcd; blocks until it answers.
 pub fn open(options: EtcdOptions) -> Result<Arc<dyn Store>> {
     // Before anything of rustls: libraries would otherwise choose for themselves.

@@ -117,3 +117,24 @@ async fn a_feed_that_missed_a_compaction_begins_anew() {
     assert_eq!(b.failure(), None);
     assert!(resets.try_recv().is_err(), "one reset a cut");
 }
+
+/// Nobody may be given a state with revisions that mean something else now.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_feed_that_missed_a_new_count_fails() {
+    let process = Process::own(&[]);
+    let way = Way::to(&process);
+    let store = Etcd::open(patient(vec![way.url.clone()], "/shared")).unwrap();
+    let (_, resets) = keep(&store);
+    store.commit(put("k", "1")).await.unwrap();
+    way.cut();
+    let options = patient(vec![process.url()], "/shared");
+    crate::raise_revision(options, 500).unwrap();
+    let other = open(&process, "/shared").unwrap();
+    let last = other.commit(put("k", "2")).await.unwrap().revision;
+    other.compact(last).await.unwrap();
+    way.mend();
+    let failed = tokio::time::timeout(Duration::from_secs(30), store.failed()).await;
+    let Ok(Error::Failed { what }) = failed else { panic!("{failed:?}") };
+    assert!(what.ends_with("were changed"), "{what}");
+    assert!(resets.try_recv().is_err(), "nothing was told");
+}
