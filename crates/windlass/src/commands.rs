@@ -26,6 +26,8 @@ use crate::cli::Command;
 
 /// Runs a command to its end.
 pub fn run(command: Command) -> Result<()> {
+    // Before anything of rustls: libraries would otherwise choose for themselves.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     match command {
         Command::Up(arguments) => up::run(arguments),
         Command::Server(arguments) => server::run(arguments),

@@ -106,8 +106,6 @@ const BACKLOG: i32 = 4096;
 
 /// Serves until SIGTERM or SIGINT.
 pub fn serve(settings: Settings) -> Result<()> {
-    // Before anything of rustls: libraries would otherwise choose for themselves.
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(run(settings));
     // Reads that block do not hold up the end.

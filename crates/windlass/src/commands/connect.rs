@@ -85,7 +85,5 @@ pub async fn answer<T>(request: impl Future<Output = T>) -> Result<T> {
 
 /// Runs what needs a client to its end.
 pub fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    // Before anything of rustls: libraries would otherwise choose for themselves.
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
 }

@@ -15,8 +15,6 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 /// Connects to etcd; blocks until it answers.
 pub fn open(options: EtcdOptions) -> Result<Arc<dyn Store>> {
-    // Before anything of rustls: libraries would otherwise choose for themselves.
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     if let Some(tls) = &options.tls {
         let identity = tls.identity.as_ref();
         readable("--etcd-cafile", tls.ca.as_deref())?;

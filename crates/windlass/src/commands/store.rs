@@ -62,20 +62,12 @@ pub fn run(command: StoreCommand) -> Result<()> {
 /// The store that a command is about, and the data directory it is in, if it is in one.
 fn find(place: PlaceArgs) -> Result<(Place, Option<PathBuf>)> {
     match place.etcd.options() {
-        Some(options) => {
-            start_tls();
-            Ok((Place::Etcd(options), None))
-        }
+        Some(options) => Ok((Place::Etcd(options), None)),
         None => {
             let layout = data_dir::layout(&place.data)?;
             Ok((Place::Directory(layout.store()), Some(layout.root().to_owned())))
         }
     }
-}
-
-/// Before anything of rustls: libraries would otherwise choose for themselves.
-fn start_tls() {
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
 fn describe_place(place: &Place) -> String {
@@ -100,7 +92,6 @@ fn tell_moved(what: &str, where_to: &str, moved: &Moved) -> String {
 
 fn raise(etcd: EtcdArgs, by: u64) -> Result<()> {
     let options = etcd.options().context("--etcd-servers is needed")?;
-    start_tls();
     let place = describe_place(&Place::Etcd(options.clone()));
     let Raised { from, to } = windlass_store::raise_revision(options, by)?;
     print(&format!(
