@@ -1,19 +1,20 @@
 //! JSON bodies.
 
 use serde::de::DeserializeSeed;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::tree::{Build, Tree};
 use super::{DecodeError, Decoded, sort_of, syntax};
 
 /// Reads a JSON body: one object and nothing after it.
 ///
-/// As in Go, the last of several equal keys wins. Stricter than Go: bytes that are no UTF-8 and
-/// escapes that are no character are errors instead of U+FFFD, and `null` is no object.
+/// As in Go, the last of several equal keys wins, and `null` is an object without fields. Stricter
+/// than Go: bytes that are no UTF-8 and escapes that are no character are errors instead of U+FFFD.
 pub fn json(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     let decoded = any(bytes).map_err(DecodeError::Json)?;
     match decoded.value {
         Value::Object(_) => Ok(decoded),
+        Value::Null => Ok(Decoded { value: Value::Object(Map::new()), ..decoded }),
         other => {
             let text = format!("json: cannot unmarshal {} into an object", sort_of(&other));
             Err(DecodeError::Json(text))
@@ -69,6 +70,11 @@ mod tests {
     }
 
     #[test]
+    fn null_is_an_object_without_fields() {
+        assert_eq!(json(b" null ").unwrap().value, serde_json::json!({}));
+    }
+
+    #[test]
     fn duplicates_are_told_by_path_and_the_last_wins() {
         let body = br#"{"spec":{"replicas":1,"replicas":2,"c":[{"name":"a"},{"name":"b","x":{"k":1,
             "k":2},"name":"c"}],"c":[{"name":"z","name":"y"}],"replicas":3},"kind":"A","kind":"B"}"#;
@@ -103,7 +109,6 @@ mod tests {
         for (body, words) in [
             (&b""[..], "unexpected end of JSON input"),
             (b" \n\t ", "unexpected end of JSON input"),
-            (b"null", "json: cannot unmarshal null into an object"),
             (b"[]", "json: cannot unmarshal array into an object"),
             (b"\"a\"", "json: cannot unmarshal string into an object"),
             (b"\xef\xbb\xbf{}", "invalid character 'ï' looking for beginning of value"),

@@ -4,7 +4,7 @@
 //! booleans, and keys become text. Of several documents the first is taken, as kube-apiserver does.
 
 use serde::de::DeserializeSeed;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{Error, Options};
 
@@ -15,7 +15,8 @@ use crate::limits::{
     MAX_YAML_TEXT_BYTES,
 };
 
-/// Reads a YAML body: a map, of which the last of several equal keys wins.
+/// Reads a YAML body: a map, of which the last of several equal keys wins. An empty document or
+/// `null` is a map without keys, as in Kubernetes.
 ///
 /// A whole number written as a float (`1e3`) becomes an integer, as it does on the way through JSON
 /// in Kubernetes.
@@ -39,6 +40,9 @@ pub fn yaml(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     };
     match value {
         Value::Object(_) => Ok(Decoded { value, duplicates: build.duplicates }),
+        Value::Null => {
+            Ok(Decoded { value: Value::Object(Map::new()), duplicates: build.duplicates })
+        }
         other => Err(DecodeError::Yaml(format!("cannot read {} as an object", sort_of(&other)))),
     }
 }
