@@ -139,8 +139,8 @@ pub fn validate_annotations(path: &Path, annotations: &Value, errors: &mut Error
 
 fn validate_owner_references(path: &Path, meta: Meta<'_>, errors: &mut Errors) {
     let mut controller: Option<OwnerReference<'_>> = None;
-    for owner in meta.owner_references() {
-        validate_owner_reference(path, owner, errors);
+    for (i, owner) in meta.owner_references().enumerate() {
+        validate_owner_reference(&path.index(i), owner, errors);
         if owner.controller != Some(true) {
             continue;
         }
@@ -159,13 +159,16 @@ fn validate_owner_references(path: &Path, meta: Meta<'_>, errors: &mut Errors) {
 }
 
 fn validate_owner_reference(path: &Path, owner: OwnerReference<'_>, errors: &mut Errors) {
-    if version(owner.api_version).is_empty() {
-        let at = path.child("apiVersion");
-        errors.invalid_str(&at, owner.api_version, "version must not be empty");
+    let at_version = path.child("apiVersion");
+    if owner.api_version.is_empty() {
+        errors.required(&at_version, "must not be empty");
+    } else if version(owner.api_version).is_empty() {
+        let detail = "must be <group>/<version> or <version>";
+        errors.invalid_str(&at_version, owner.api_version, detail);
     }
     for (field, value) in [("kind", owner.kind), ("name", owner.name), ("uid", owner.uid)] {
         if value.is_empty() {
-            errors.invalid_str(&path.child(field), value, "must not be empty");
+            errors.required(&path.child(field), "must not be empty");
         }
     }
     if matches!(owner.api_version, "v1" | "/v1") && owner.kind == "Event" {

@@ -114,12 +114,14 @@ fn owners_are_named_in_full_and_one_controls() {
     assert_eq!(
         told(owners, false),
         [
-            format!("{at}.apiVersion: Invalid value: \"a/b/c\": version must not be empty"),
-            format!("{at}.kind: Invalid value: \"\": must not be empty"),
-            format!("{at}.name: Invalid value: \"\": must not be empty"),
-            format!("{at}.uid: Invalid value: \"\": must not be empty"),
             format!(
-                "{at}: Invalid value: {{\"apiVersion\":\"v1\",\"kind\":\"Event\",\"name\":\"e\",\"uid\":\"1\"}}: /v1, Kind=Event is disallowed from being an owner"
+                "{at}[0].apiVersion: Invalid value: \"a/b/c\": must be <group>/<version> or <version>"
+            ),
+            format!("{at}[0].kind: Required value: must not be empty"),
+            format!("{at}[0].name: Required value: must not be empty"),
+            format!("{at}[0].uid: Required value: must not be empty"),
+            format!(
+                "{at}[1]: Invalid value: {{\"apiVersion\":\"v1\",\"kind\":\"Event\",\"name\":\"e\",\"uid\":\"1\"}}: /v1, Kind=Event is disallowed from being an owner"
             ),
             format!(
                 "{at}: Invalid value: [{{\"apiVersion\":\"a/b/c\",\"kind\":\"\",\"name\":\"\",\"uid\":\"\"}},{{\"apiVersion\":\"v1\",\"kind\":\"Event\",\"name\":\"e\",\"uid\":\"1\"}},{{\"apiVersion\":\"apps/v1\",\"kind\":\"A\",\"name\":\"a\",\"uid\":\"1\",\"controller\":true}},{{\"apiVersion\":\"v1\",\"kind\":\"B\",\"name\":\"b\",\"uid\":\"2\",\"controller\":true,\"blockOwnerDeletion\":false}}]: Only one reference can have Controller set to true. Found \"true\" in references for A/a and B/b"

@@ -8,7 +8,7 @@ use windlass_api::names::dns1123_label;
 
 use super::cells;
 use super::kind::{Kind, Scope, Served};
-use super::parts::{given, immutable, text};
+use super::parts::{given, text};
 
 /// RuntimeClasses.
 pub const KIND: Kind = Kind {
@@ -30,19 +30,27 @@ pub const KIND: Kind = Kind {
     unconditional_update: false,
     validate_create: validate,
     validate_update: |new, old, errors| {
-        immutable(new, old, "/handler", &Path::new("handler"), errors);
+        if text(new, "/handler") != text(old, "/handler") {
+            // Declared in Kubernetes' schema, where the refused value is not at hand.
+            errors.invalid(&Path::new("handler"), &Value::Null, "field is immutable");
+        }
     },
     ..Kind::DEFAULT
 };
 
 fn validate(object: &Value, errors: &mut Errors) {
-    let handler = text(object, "/handler");
-    for message in dns1123_label(handler) {
-        errors.invalid_str(&Path::new("handler"), handler, &message);
-    }
     if let Some(selector) = given(object, "/scheduling/nodeSelector") {
         let path = Path::new("scheduling").child("nodeSelector");
         validate_labels(&path, selector, errors);
+    }
+    // Declared in Kubernetes' schema, hence after the rules that are code there.
+    let (path, handler) = (Path::new("handler"), text(object, "/handler"));
+    if handler.is_empty() {
+        errors.required(&path, "");
+        return;
+    }
+    for message in dns1123_label(handler) {
+        errors.invalid_str(&path, handler, &message);
     }
 }
 
@@ -63,9 +71,10 @@ mod tests {
             refusals(&KIND, &class("a.b")),
             ["handler: Invalid value: \"a.b\": must not contain dots"]
         );
+        assert_eq!(refusals(&KIND, &class("")), ["handler: Required value"]);
         assert_eq!(
             change_refusals(&KIND, &class("kata"), &class("runc")),
-            ["handler: Invalid value: \"kata\": field is immutable"]
+            ["handler: Invalid value: null: field is immutable"]
         );
         assert_eq!(cells(&KIND, &class("runc")), json!(["c", "runc", "120m"]));
     }

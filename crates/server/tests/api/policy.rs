@@ -193,7 +193,7 @@ async fn bindings_get_their_groups_and_keep_their_role() {
         message,
         "RoleBinding.rbac.authorization.k8s.io \"b\" is invalid: roleRef: Invalid value: \
          {\"APIGroup\":\"rbac.authorization.k8s.io\",\"Kind\":\"ClusterRole\",\"Name\":\"edit\"}: \
-         cannot change roleRef"
+         field is immutable"
     );
     // A PUT to a name that is not there makes it.
     let role = json!({"metadata": {"name": "r"}, "rules": []});

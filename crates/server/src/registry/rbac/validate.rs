@@ -11,19 +11,20 @@ use super::Scope;
 
 /// The rules of a role.
 pub fn role(object: &Value, errors: &mut Errors) {
-    for (i, rule) in list(object, "/rules").iter().enumerate() {
-        policy_rule(rule, Scope::Namespaced, &Path::new("rules").index(i), errors);
-    }
+    policy_rules(object, Scope::Namespaced, errors);
+    required_verbs(object, errors);
 }
 
 /// The rules of a cluster role.
 pub fn cluster_role(object: &Value, errors: &mut Errors) {
-    for (i, rule) in list(object, "/rules").iter().enumerate() {
-        policy_rule(rule, Scope::Cluster, &Path::new("rules").index(i), errors);
+    policy_rules(object, Scope::Cluster, errors);
+    if given(object, "/aggregationRule").is_some() {
+        aggregation_rule(object, errors);
     }
-    if given(object, "/aggregationRule").is_none() {
-        return;
-    }
+    required_verbs(object, errors);
+}
+
+fn aggregation_rule(object: &Value, errors: &mut Errors) {
     let path = Path::new("aggregationRule").child("clusterRoleSelectors");
     let selectors = list(object, "/aggregationRule/clusterRoleSelectors");
     if selectors.is_empty() {
@@ -62,15 +63,28 @@ pub fn same_role(new: &Value, old: &Value, errors: &mut Errors) {
             "Kind": of(new, "kind"),
             "Name": of(new, "name"),
         });
-        errors.invalid(&Path::new("roleRef"), &shown, "cannot change roleRef");
+        errors.invalid(&Path::new("roleRef"), &shown, "field is immutable");
+    }
+}
+
+fn policy_rules(object: &Value, scope: Scope, errors: &mut Errors) {
+    for (i, rule) in list(object, "/rules").iter().enumerate() {
+        policy_rule(rule, scope, &Path::new("rules").index(i), errors);
+    }
+}
+
+/// Kubernetes declares required fields in the schema since 1.37, so they come after all other
+/// errors and without a detail.
+fn required_verbs(object: &Value, errors: &mut Errors) {
+    for (i, rule) in list(object, "/rules").iter().enumerate() {
+        if count(rule, "/verbs") == 0 {
+            errors.required(&Path::new("rules").index(i).child("verbs"), "");
+        }
     }
 }
 
 fn policy_rule(rule: &Value, scope: Scope, path: &Path, errors: &mut Errors) {
     let has = |field: &str| count(rule, &format!("/{field}")) > 0;
-    if !has("verbs") {
-        errors.required(&path.child("verbs"), "verbs must contain at least one value");
-    }
     if has("nonResourceURLs") {
         let (path, urls) = (path.child("nonResourceURLs"), &rule["nonResourceURLs"]);
         if scope == Scope::Namespaced {
@@ -106,23 +120,26 @@ fn binding(object: &Value, scope: Scope, kinds: &[&str], errors: &mut Errors) {
         errors.not_supported(&path.child("kind"), kind, kinds);
     }
     let name = text(object, "/roleRef/name");
-    if name.is_empty() {
-        errors.required(&path.child("name"), "");
-    }
     for message in path_segment_rule(name, false) {
         errors.invalid_str(&path.child("name"), name, &message);
     }
     for (i, each) in list(object, "/subjects").iter().enumerate() {
         subject(each, scope, &Path::new("subjects").index(i), errors);
     }
+    // As `required_verbs`: after everything else.
+    for (i, each) in list(object, "/subjects").iter().enumerate() {
+        if text(each, "/name").is_empty() {
+            errors.required(&Path::new("subjects").index(i).child("name"), "");
+        }
+    }
+    if name.is_empty() {
+        errors.required(&path.child("name"), "");
+    }
 }
 
 fn subject(subject: &Value, scope: Scope, path: &Path, errors: &mut Errors) {
     let (at_name, name) = (path.child("name"), text(subject, "/name"));
     let (at_group, group) = (path.child("apiGroup"), text(subject, "/apiGroup"));
-    if name.is_empty() {
-        errors.required(&at_name, "");
-    }
     match text(subject, "/kind") {
         "ServiceAccount" => {
             if !name.is_empty() {
