@@ -100,12 +100,23 @@ pub fn list_meta(revision: u64, continue_: &str, remaining: Option<usize>) -> Va
 
 /// An object's metadata alone.
 pub fn partial(call: &Call<'_>, version: MetaVersion, object: &Object) -> Value {
-    let mut value = object.value(call.kind, call.served);
+    metadata_only(version, &mut object.value(call.kind, call.served))
+}
+
+fn metadata_only(version: MetaVersion, value: &mut Value) -> Value {
     json!({
         "kind": "PartialObjectMetadata",
         "apiVersion": format!("meta.k8s.io/{}", version.as_str()),
         "metadata": value["metadata"].take(),
     })
+}
+
+/// Answers with an object that is not stored: a review, or what was posted to a subresource.
+pub fn unstored(code: StatusCode, output: Output, mut object: Value) -> Response<Body> {
+    if let View::Metadata(version) = output.view {
+        object = metadata_only(version, &mut object);
+    }
+    value(code, output, &object)
 }
 
 /// Answers with a `Status` of success, or any other value.

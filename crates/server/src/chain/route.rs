@@ -94,7 +94,7 @@ async fn verb(
     method: &Method,
     body: Incoming,
 ) -> Result<Response<Body>, Error> {
-    let output = negotiate::output(call.headers, call.query, Views::Resource)?;
+    let output = negotiate::output(call.headers, call.query, views(call))?;
     let all_namespaces = call.kind.scope == Scope::Namespaced && call.path.namespace.is_empty();
     if let Some(question) = call.kind.review {
         return review(call, question, output, method, body).await;
@@ -144,6 +144,18 @@ async fn verb(
     }
 }
 
+/// Which views the endpoint has. As in Kubernetes, reviews, objects posted to a subresource,
+/// and the subresources `approval` and `finalize` cannot be shown as a table.
+fn views(call: &Call<'_>) -> Views {
+    let found = call.kind.subresource(&call.path.subresource);
+    let untabled = call.kind.review.is_some()
+        || found.is_some_and(|found| match found.action {
+            Action::View { .. } => found.name != "status",
+            Action::Create { .. } | Action::Finalize => true,
+        });
+    if untabled { Views::Untabled } else { Views::Resource }
+}
+
 async fn review(
     call: &Call<'_>,
     question: Review,
@@ -165,7 +177,7 @@ async fn review(
         call.server.catch_up().await?;
         answered = review::answer(call, question, &body)?;
     }
-    let mut response = respond::value(review::CODE, output, &answered.value);
+    let mut response = respond::unstored(review::CODE, output, answered.value);
     respond::warn(&mut response, &answered.warnings);
     Ok(response)
 }
@@ -196,7 +208,7 @@ async fn subresource(
             call.server.catch_up().await?;
             let bytes = body::read(body).await?;
             let (code, value) = subresource::create(call, &found.action, &bytes).await?;
-            Ok(respond::value(code, output, &value))
+            Ok(respond::unstored(code, output, value))
         }
         _ => Err(Error::MethodNotAllowed),
     }

@@ -52,6 +52,8 @@ pub enum MetaVersion {
 pub enum Views {
     /// Objects, tables and metadata.
     Resource,
+    /// Objects and metadata: reviews, and subresources for which Kubernetes has no table converter.
+    Untabled,
     /// Only the object: `Status`, reviews, …
     None,
     /// Discovery roots: plain or aggregated.
@@ -207,7 +209,7 @@ impl Clause<'_> {
         match (views, self.group, self.as_kind) {
             (Views::Resource, "meta.k8s.io", "Table") => meta.map(View::Table),
             (
-                Views::Resource,
+                Views::Resource | Views::Untabled,
                 "meta.k8s.io",
                 "PartialObjectMetadata" | "PartialObjectMetadataList",
             ) => meta.map(View::Metadata),
@@ -255,6 +257,17 @@ mod tests {
                 Some((Json, View::Object)),
             ),
             ("application/json;as=Table;v=v1;g=meta.k8s.io", Views::None, None),
+            ("application/json;as=Table;v=v1;g=meta.k8s.io", Views::Untabled, None),
+            (
+                "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+                Views::Untabled,
+                Some((Json, View::Object)),
+            ),
+            (
+                "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+                Views::Untabled,
+                Some((Json, View::Metadata(MetaVersion::V1))),
+            ),
             ("application/yaml", Views::Resource, Some((Yaml, View::Object))),
             (
                 "application/json;q=0.1,application/yaml",

@@ -174,3 +174,42 @@ async fn unknown_media_types_are_told_as_kubernetes_tells_them() {
         .json();
     assert_eq!((&body["code"], body.get("details")), (&serde_json::json!(415), None));
 }
+
+#[tokio::test]
+async fn reviews_and_actions_have_no_table() {
+    let server = TestServer::start().await;
+    server.post(PODS, &pod("p")).await.expect(201);
+    let access = "/apis/authorization.k8s.io/v1";
+    let question =
+        json!({"spec": {"user": "u", "nonResourceAttributes": {"path": "/", "verb": "get"}}});
+    let token = json!({"spec": {"audiences": ["a"]}});
+    for (path, body, metadata) in [
+        (format!("{access}/selfsubjectaccessreviews"), &question, true),
+        (format!("{access}/subjectaccessreviews"), &question, true),
+        ("/apis/authentication.k8s.io/v1/selfsubjectreviews".into(), &json!({}), true),
+        (
+            "/apis/authentication.k8s.io/v1/tokenreviews".into(),
+            &json!({"spec": {"token": "t"}}),
+            true,
+        ),
+        ("/api/v1/namespaces/default/serviceaccounts/default/token".into(), &token, false),
+        (format!("{PODS}/p/eviction"), &json!({}), false),
+    ] {
+        let ask = |kind: &str| {
+            let accept = format!("application/json;as={kind};v=v1;g=meta.k8s.io");
+            server.ask(Method::POST, &path).header("accept", &accept).json(body)
+        };
+        let before = server.revision();
+        ask("Table").send().await.fails(406, "NotAcceptable");
+        assert_eq!(server.revision(), before, "{path}");
+        if metadata {
+            let shown = ask("PartialObjectMetadata").send().await.expect(201);
+            assert_eq!(shown["kind"], "PartialObjectMetadata", "{path}");
+            assert_eq!((shown.get("spec"), shown.get("status")), (None, None), "{path}");
+        }
+        let either = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+        let answer =
+            server.ask(Method::POST, &path).header("accept", either).json(body).send().await;
+        assert_ne!(answer.status, 406, "{path}");
+    }
+}
