@@ -15,6 +15,7 @@
 //! - [`documents`] serves [`discovery`] and [`openapi`]; [`health`] and [`metrics`] are for operators.
 //! - [`user`], [`peer`], [`tokens`]: who calls, from where, and the tokens that service accounts get.
 //! - [`policy`]: the roles and bindings that there are from the start.
+//! - [`advertise`]: the Service `default/kubernetes`, through which clients find the servers.
 //! - [`audit`]: every request written down, once.
 //! - [`local`]: the same chain for clients in this process; [`expiry`]: events go after an hour.
 //! - [`server`] is what the parts share; [`features`] and [`limits`] what bounds them; [`error`] is every
@@ -23,6 +24,7 @@
 //! Only `verbs` writes to the store, only the store's feed writes to the cache, and every read
 //! comes from the cache.
 
+pub mod advertise;
 pub mod audit;
 pub mod body;
 pub mod cache;

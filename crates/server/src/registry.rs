@@ -7,6 +7,8 @@ pub mod clustertrustbundles;
 pub mod configmaps;
 pub mod csidrivers;
 pub mod csinodes;
+pub mod endpoints;
+pub mod endpointslices;
 pub mod events;
 pub mod kind;
 pub mod leases;
@@ -33,6 +35,7 @@ use kind::{Kind, Served};
 /// Every kind the server knows.
 pub static KINDS: &[&Kind] = &[
     &configmaps::KIND,
+    &endpoints::KIND,
     &events::KIND,
     &namespaces::KIND,
     &nodes::KIND,
@@ -43,6 +46,7 @@ pub static KINDS: &[&Kind] = &[
     &serviceaccounts::KIND,
     &services::KIND,
     &leases::KIND,
+    &endpointslices::KIND,
     &runtimeclasses::KIND,
     &csidrivers::KIND,
     &csinodes::KIND,

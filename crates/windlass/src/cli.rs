@@ -18,7 +18,7 @@ mod tokens;
 mod trust;
 mod values;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -200,6 +200,10 @@ pub struct ServeArgs {
     /// balancer. It stands in admin.kubeconfig, and its name in the serving certificate.
     #[arg(long, value_name = "URL", value_parser = reach::external_url)]
     pub external_url: Option<ExternalUrl>,
+    /// Address of this server in the endpoints of the Service default/kubernetes. Default: the listen
+    /// address, or the address of the default route if that is loopback or unspecified
+    #[arg(long, value_name = "ADDRESS")]
+    pub advertise_address: Option<IpAddr>,
     /// How long to go on after SIGTERM as if nothing were, while /readyz says that the server leaves: as long as
     /// balancers take to notice, for example 10s.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = values::duration)]

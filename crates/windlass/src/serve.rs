@@ -5,7 +5,7 @@ pub mod node;
 mod reload;
 
 use std::io::Write as _;
-use std::net::TcpListener;
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,6 +59,8 @@ pub struct Settings {
     pub inflight: InflightArgs,
     /// Where requests are written down.
     pub audit: AuditArgs,
+    /// The address in the endpoints of the Service `default/kubernetes`; chosen if absent.
+    pub advertise_address: Option<IpAddr>,
     /// What the controllers beside the server are told; `None` if there are none, unlike in `up`.
     pub controllers: Option<(IssuingArgs, BundleSyncArgs)>,
     /// The name of this machine as a node beside the server, if it is to be one, and the file of its
@@ -104,6 +106,10 @@ impl ServiceAccountKeys {
 /// Connections that may wait to be accepted: every agent of a fleet, after a restart.
 const BACKLOG: i32 = 4096;
 
+/// How long the end waits until the server's address is withdrawn; a store that is cut off would
+/// hold it up, and the address then expires.
+const WITHDRAWAL: Duration = Duration::from_secs(2);
+
 /// Serves until SIGTERM or SIGINT.
 pub fn serve(settings: Settings) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -137,6 +143,7 @@ async fn run(settings: Settings) -> Result<()> {
         .with_context(|| format!("cannot listen for {}", settings.data.url))?;
     settings.listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(settings.listener)?;
+    let address = listener.local_addr()?;
     let serving = windlass_server::listen::serve(
         server.clone(),
         listener,
@@ -145,6 +152,8 @@ async fn run(settings: Settings) -> Result<()> {
         settings.shutdown_grace,
     );
     let serving = tokio::spawn(serving);
+    let advertised = advertised_address(settings.advertise_address, address);
+    let advertiser = tokio::spawn(windlass_server::advertise::run(server.clone(), advertised));
     let controllers = options.map(|options| controllers(&server, options, leaving.clone()));
     let layout = &settings.data.layout;
     let node = node.map(|node| node::start(node, layout, &server, shutdown.clone()));
@@ -169,6 +178,8 @@ async fn run(settings: Settings) -> Result<()> {
             _ = store.failed() => {}
         }
     }
+    // Soon over: it writes at most three objects, through a server that still answers.
+    tokio::time::timeout(WITHDRAWAL, advertiser).await.ok();
     down.send_replace(true);
     if let Some(node) = node
         && node.await.is_err()
@@ -185,6 +196,25 @@ async fn run(settings: Settings) -> Result<()> {
     let closed = store.close().await;
     ended?;
     Ok(closed?)
+}
+
+/// The address that other machines reach this server at, chosen as kube-apiserver does. `None` on a
+/// machine without a network.
+fn advertised_address(given: Option<IpAddr>, listen: SocketAddr) -> Option<SocketAddr> {
+    let reachable = |ip: &IpAddr| !ip.is_loopback() && !ip.is_unspecified();
+    let listen_ip = Some(listen.ip()).filter(reachable);
+    let ip = given.or(listen_ip).or_else(|| default_route_address(listen.is_ipv6()))?;
+    Some(SocketAddr::new(ip, listen.port())).filter(|address| reachable(&address.ip()))
+}
+
+/// The address of the interface that has the default route. Connecting a datagram socket asks the
+/// kernel for a route and sends nothing; the address is one of those reserved for documentation.
+fn default_route_address(is_ipv6: bool) -> Option<IpAddr> {
+    let (local, remote) =
+        if is_ipv6 { ("[::]:0", "[2001:db8::1]:9") } else { ("0.0.0.0:0", "192.0.2.1:9") };
+    let socket = UdpSocket::bind(local).ok()?;
+    socket.connect(remote).ok()?;
+    socket.local_addr().ok().map(|address| address.ip())
 }
 
 fn open(place: &StorePlace) -> Result<Arc<dyn Store>> {

@@ -34,6 +34,7 @@ const TABLES: &[(&str, &str)] = &[
     ("certificates.v1beta1", include_str!("../../schema/certificates.v1beta1.schema")),
     ("certificates.v1alpha1", include_str!("../../schema/certificates.v1alpha1.schema")),
     ("coordination.v1", include_str!("../../schema/coordination.v1.schema")),
+    ("discovery.v1", include_str!("../../schema/discovery.v1.schema")),
     ("events.v1", include_str!("../../schema/events.v1.schema")),
     ("node.v1", include_str!("../../schema/node.v1.schema")),
     ("policy.v1", include_str!("../../schema/policy.v1.schema")),

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
 mod access;
+mod advertise;
 mod apply;
 mod audit;
 mod authentication;

@@ -45,6 +45,7 @@ pub fn run(arguments: ServerArgs) -> Result<()> {
         access: arguments.serve.access,
         inflight: arguments.serve.inflight,
         audit: arguments.serve.audit,
+        advertise_address: arguments.serve.advertise_address,
         controllers: None,
         node: None,
         data,

@@ -32,6 +32,7 @@ pub fn run(arguments: UpArgs) -> Result<()> {
         access: arguments.serve.access,
         inflight: arguments.serve.inflight,
         audit: arguments.serve.audit,
+        advertise_address: arguments.serve.advertise_address,
         controllers: Some((arguments.issuing, arguments.bundles)),
         node: arguments.node_name.map(|name| (name, arguments.projections)),
         data,

@@ -1,0 +1,274 @@
+//! Endpoints: the addresses behind a service. They are stored and served without behaviour of their
+//! own, apart from those of the API server itself ([`crate::advertise`]).
+
+use std::net::IpAddr;
+
+use serde_json::Value;
+use windlass_api::field::{Errors, Path};
+use windlass_api::names::{dns1123_label, dns1123_subdomain, in_range, ip_address, qualified_name};
+
+use super::cells;
+use super::kind::{Kind, Served};
+use super::parts::{count, default, given, integer, list, map, text};
+
+/// The protocols of ports, in the order in which Kubernetes lists them.
+pub const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
+
+/// How many addresses or ports a cell shows.
+pub const SHOWN: usize = 3;
+
+/// Endpoints.
+pub const KIND: Kind = Kind {
+    name: "Endpoints",
+    plural: "endpoints",
+    singular: "endpoints",
+    short_names: &["ep"],
+    served: &[Served {
+        group: "",
+        version: "v1",
+        type_name: "io.k8s.api.core.v1.Endpoints",
+        convert: None,
+    }],
+    columns: &[
+        cells::NAME,
+        cells::column(
+            "Endpoints",
+            "The set of all endpoints is the union of all subsets. Addresses are placed into \
+             subsets according to the IPs they share. A single address with multiple ports, some \
+             of which are ready and some of which are not (because they come from different \
+             containers) will result in the address being displayed in different subsets for the \
+             different ports. No address will appear in both Addresses and NotReadyAddresses in \
+             the same subset. Sets of addresses and ports that comprise a service.",
+        ),
+        cells::AGE,
+    ],
+    row: |object, now| vec![cells::name(object), shown(object).into(), cells::age(object, now)],
+    create_on_update: true,
+    defaults,
+    validate_create: validate,
+    validate_update: |new, old, errors| {
+        // What an older server accepted may stay.
+        if given(new, "/subsets") != given(old, "/subsets") {
+            validate(new, errors);
+        }
+    },
+    ..Kind::DEFAULT
+};
+
+fn defaults(object: &mut Value) {
+    let subsets = object.get_mut("subsets").and_then(Value::as_array_mut);
+    for subset in subsets.into_iter().flatten() {
+        let ports = subset.get_mut("ports").and_then(Value::as_array_mut);
+        for port in ports.into_iter().flatten() {
+            default(map(port), "protocol", "TCP");
+        }
+    }
+}
+
+fn validate(object: &Value, errors: &mut Errors) {
+    for (i, subset) in list(object, "/subsets").iter().enumerate() {
+        let path = Path::new("subsets").index(i);
+        if count(subset, "/addresses") + count(subset, "/notReadyAddresses") == 0 {
+            errors.required(&path, "must specify `addresses` or `notReadyAddresses`");
+        }
+        for field in ["addresses", "notReadyAddresses"] {
+            let path = path.child(field);
+            for (i, address) in list(subset, &format!("/{field}")).iter().enumerate() {
+                validate_address(address, &path.index(i), errors);
+            }
+        }
+        let ports = list(subset, "/ports");
+        for (i, port) in ports.iter().enumerate() {
+            validate_port(port, ports.len() > 1, &path.child("ports").index(i), errors);
+        }
+    }
+}
+
+fn validate_address(address: &Value, path: &Path, errors: &mut Errors) {
+    let (at_ip, ip) = (path.child("ip"), text(address, "/ip"));
+    for message in ip_address(ip) {
+        errors.invalid_str(&at_ip, ip, &message);
+    }
+    let hostname = text(address, "/hostname");
+    if !hostname.is_empty() {
+        for message in dns1123_label(hostname) {
+            errors.invalid_str(&path.child("hostname"), hostname, &message);
+        }
+    }
+    if given(address, "/nodeName").is_some() {
+        let node = text(address, "/nodeName");
+        for message in dns1123_subdomain(node) {
+            errors.invalid_str(&path.child("nodeName"), node, &message);
+        }
+    }
+    validate_endpoint_ip(ip, &at_ip, errors);
+}
+
+/// The rule on addresses of endpoints: other machines can connect to them.
+pub fn validate_endpoint_ip(text: &str, path: &Path, errors: &mut Errors) {
+    let Ok(ip) = text.parse::<IpAddr>().map(|ip| ip.to_canonical()) else {
+        return errors.invalid_str(path, text, "must be a valid IP address");
+    };
+    let (local, local_multicast) = match ip {
+        IpAddr::V4(ip) => (ip.is_link_local(), ip.octets()[..3] == [224, 0, 0]),
+        IpAddr::V6(ip) => (ip.is_unicast_link_local(), ip.segments()[0] & 0xff0f == 0xff02),
+    };
+    if ip.is_unspecified() {
+        errors.invalid_str(path, text, &format!("may not be unspecified ({text})"));
+    }
+    if ip.is_loopback() {
+        let detail = "may not be in the loopback range (127.0.0.0/8, ::1/128)";
+        errors.invalid_str(path, text, detail);
+    }
+    if local {
+        let detail = "may not be in the link-local range (169.254.0.0/16, fe80::/10)";
+        errors.invalid_str(path, text, detail);
+    }
+    if local_multicast {
+        let detail = "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)";
+        errors.invalid_str(path, text, detail);
+    }
+}
+
+fn validate_port(port: &Value, named: bool, path: &Path, errors: &mut Errors) {
+    let name = text(port, "/name");
+    if named && name.is_empty() {
+        errors.required(&path.child("name"), "");
+    } else if !name.is_empty() {
+        for message in dns1123_label(name) {
+            errors.invalid_str(&path.child("name"), name, &message);
+        }
+    }
+    let number = integer(port, "/port").unwrap_or_default();
+    for message in in_range(number, 1, 65535) {
+        errors.invalid(&path.child("port"), &number.into(), &message);
+    }
+    validate_protocols(port, path, errors);
+}
+
+/// The rules on `protocol` and `appProtocol` of a port.
+pub fn validate_protocols(port: &Value, path: &Path, errors: &mut Errors) {
+    let protocol = text(port, "/protocol");
+    if protocol.is_empty() {
+        errors.required(&path.child("protocol"), "");
+    } else if !PROTOCOLS.contains(&protocol) {
+        errors.not_supported(&path.child("protocol"), protocol, &PROTOCOLS);
+    }
+    if given(port, "/appProtocol").is_some() {
+        let name = text(port, "/appProtocol");
+        for message in qualified_name(name) {
+            errors.invalid_str(&path.child("appProtocol"), name, &message);
+        }
+    }
+}
+
+/// The first addresses with their ports, as `kubectl get endpoints` shows them.
+fn shown(object: &Value) -> String {
+    let subsets = list(object, "/subsets");
+    if subsets.is_empty() {
+        return "<none>".to_owned();
+    }
+    let (mut first, mut total) = (Vec::new(), 0);
+    for subset in subsets {
+        let addresses = list(subset, "/addresses");
+        let ports = list(subset, "/ports");
+        total += addresses.len() * ports.len().max(1);
+        if ports.is_empty() {
+            first.extend(addresses.iter().map(|a| text(a, "/ip").to_owned()).take(SHOWN));
+        }
+        for port in ports.iter().take(SHOWN) {
+            let number = integer(port, "/port").unwrap_or_default();
+            let joined = addresses.iter().map(|a| join_host_port(text(a, "/ip"), number));
+            first.extend(joined.take(SHOWN));
+        }
+    }
+    first.truncate(SHOWN);
+    let text = first.join(",");
+    if total > SHOWN { format!("{text} + {} more...", total - SHOWN) } else { text }
+}
+
+fn join_host_port(ip: &str, port: i64) -> String {
+    if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parts::tests::{cells, change_refusals, refusals};
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn addresses_can_be_reached_and_ports_have_names() {
+        let at = "subsets[0]";
+        let address = |ip: &str| json!([{"addresses": [{"ip": ip}]}]);
+        let refusal = |ip: &str, why: &str| {
+            vec![format!("{at}.addresses[0].ip: Invalid value: \"{ip}\": {why}")]
+        };
+        let table: Vec<(Value, Vec<String>)> = vec![
+            (address("10.0.0.1"), vec![]),
+            (address("2001:db8::1"), vec![]),
+            (
+                json!([{}]),
+                vec![format!(
+                    "{at}: Required value: must specify `addresses` or `notReadyAddresses`"
+                )],
+            ),
+            (address("0.0.0.0"), refusal("0.0.0.0", "may not be unspecified (0.0.0.0)")),
+            (
+                address("127.0.0.1"),
+                refusal("127.0.0.1", "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
+            ),
+            (
+                address("fe80::1"),
+                refusal(
+                    "fe80::1",
+                    "may not be in the link-local range (169.254.0.0/16, fe80::/10)",
+                ),
+            ),
+            (
+                address("224.0.0.9"),
+                refusal(
+                    "224.0.0.9",
+                    "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)",
+                ),
+            ),
+            (
+                json!([{"addresses": [{"ip": "10.0.0.1"}], "ports": [
+                    {"port": 0, "protocol": "TCP"}, {"name": "a", "port": 1, "protocol": "X"}]}]),
+                vec![
+                    format!("{at}.ports[0].name: Required value"),
+                    format!(
+                        "{at}.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive"
+                    ),
+                    format!(
+                        "{at}.ports[1].protocol: Unsupported value: \"X\": supported values: \"SCTP\", \"TCP\", \"UDP\""
+                    ),
+                ],
+            ),
+        ];
+        for (subsets, expected) in table {
+            assert_eq!(refusals(&KIND, &json!({"subsets": subsets})), expected, "{subsets}");
+        }
+        let old = json!({"subsets": address("127.0.0.1")});
+        assert_eq!(change_refusals(&KIND, &old, &old), Vec::<String>::new());
+    }
+
+    #[test]
+    fn rows_show_three_addresses() {
+        let object = |subsets: Value| {
+            json!({"metadata": {"name": "e", "creationTimestamp": "1970-01-01T00:00:00Z"},
+                   "subsets": subsets})
+        };
+        let ips: Vec<Value> = (1..6).map(|i| json!({"ip": format!("10.0.0.{i}")})).collect();
+        for (subsets, expected) in [
+            (json!([]), "<none>"),
+            (json!([{"addresses": [{"ip": "::1"}], "ports": [{"port": 443}]}]), "[::1]:443"),
+            (
+                json!([{"addresses": ips, "ports": [{"port": 80}]}]),
+                "10.0.0.1:80,10.0.0.2:80,10.0.0.3:80 + 2 more...",
+            ),
+        ] {
+            assert_eq!(cells(&KIND, &object(subsets)), json!(["e", expected, "120m"]));
+        }
+    }
+}
