@@ -8,6 +8,7 @@
 //! - `accounts`: a `default` service account in every namespace.
 //! - `aggregation`: the rules of cluster roles that are put together from others.
 //! - `namespaces`: empties a namespace that is being deleted, then lets it go.
+//! - `node_lifecycle`: sets the conditions of nodes that stopped reporting to Unknown.
 //! - `garbage`: deletes what has lost its owners; `graph` knows who owns what, `decide` is pure.
 //! - `approve`, `sign`, `clean`: what becomes of a request for a certificate; `requests` reads
 //!   them, `waiting` holds those that wait, `notices` tells why.
@@ -34,6 +35,7 @@ mod garbage;
 mod metrics;
 mod namespaced;
 mod namespaces;
+mod node_lifecycle;
 mod notices;
 mod options;
 mod pool;
@@ -59,6 +61,7 @@ use signers::CustomSigner;
 
 pub use election::Election;
 pub use metrics::metrics;
+pub use node_lifecycle::NodeMonitor;
 pub use options::{Clock, Controller, Options, Selection};
 pub use publish::RootCa;
 
@@ -88,6 +91,7 @@ async fn work(client: Client, options: Arc<Options>) {
     let mut loops = JoinSet::new();
     if options.housekeeping {
         housekeeping(&mut loops, &client, &options.controllers);
+        nodes(&mut loops, &client, &options);
     }
     publishing(&mut loops, &client, &options);
     anchors(&mut loops, &client, &options);
@@ -123,6 +127,16 @@ fn housekeeping(loops: &mut JoinSet<()>, client: &Client, selection: &Selection)
         let client = client.clone();
         loops.spawn(supervise("garbage-collector", move || {
             garbage::run(client.clone(), catalog.clone(), departures.clone())
+        }));
+    }
+}
+
+fn nodes(loops: &mut JoinSet<()>, client: &Client, options: &Options) {
+    if options.controllers.has(Controller::NodeLifecycle) {
+        let (client, clock, monitor) =
+            (client.clone(), options.clock.clone(), options.node_monitor);
+        loops.spawn(supervise("node-lifecycle", move || {
+            node_lifecycle::run(client.clone(), monitor, clock.clone())
         }));
     }
 }

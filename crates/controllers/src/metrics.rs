@@ -17,6 +17,9 @@ pub static NAMESPACES: Counters = Counters::new("namespace");
 /// The counters of the default service accounts.
 pub static ACCOUNTS: Counters = Counters::new("serviceaccount");
 
+/// The counters of node health.
+pub static NODE_LIFECYCLE: Counters = Counters::new("node_lifecycle_controller");
+
 /// The counters of aggregated cluster roles.
 pub static AGGREGATION: Counters = Counters::new("ClusterRoleAggregator");
 
@@ -37,10 +40,11 @@ pub static ANCHORS: Counters = Counters::new("signer_trust_bundles");
 /// The counters of Bundles.
 pub static BUNDLES: Counters = Counters::new("bundles");
 
-static ALL: [&Counters; 12] = [
+static ALL: [&Counters; 13] = [
     &GARBAGE,
     &NAMESPACES,
     &ACCOUNTS,
+    &NODE_LIFECYCLE,
     &AGGREGATION,
     &APPROVING,
     &SIGNING,

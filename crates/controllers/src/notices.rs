@@ -1,7 +1,7 @@
-//! Events on requests for certificates that wait, so that `kubectl describe` and the log say why.
+//! Events on objects that wait or fail, so that `kubectl describe` and the log say why.
 //!
-//! An event is a courtesy: the condition on the request says the same and stays. So there are a
-//! few a second at most, whatever happens to however many requests, and one that cannot be written
+//! An event is a courtesy: the condition on the object says the same and stays. So there are a
+//! few a second at most, whatever happens to however many objects, and one that cannot be written
 //! holds up nothing.
 
 use std::sync::{Mutex, PoisonError};
@@ -95,8 +95,8 @@ fn event(
     }
     Event {
         metadata: ObjectMeta {
-            // Not the request's own name: kubelets choose some that no event may have.
-            generate_name: Some("certificate-request-".into()),
+            // Not the object's own name: kubelets choose some for requests that no event may have.
+            generate_name: Some(format!("{controller}-")),
             namespace: object.namespace.clone().or_else(|| Some(NOWHERE.into())),
             ..ObjectMeta::default()
         },

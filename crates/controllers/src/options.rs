@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 
 use crate::bundles;
 use crate::election::Election;
+use crate::node_lifecycle::NodeMonitor;
 use crate::publish::RootCa;
 use crate::sign::BuiltIn;
 use crate::signers::CustomSigner;
@@ -20,7 +21,8 @@ pub struct Options {
     /// Says what time it is.
     pub clock: Clock,
     /// Whether to do what every cluster needs done once: garbage collection, namespaces, default
-    /// accounts, aggregated roles. A cluster with a kube-controller-manager has it done already.
+    /// accounts, aggregated roles, node health. A cluster with a kube-controller-manager has it done
+    /// already.
     pub housekeeping: bool,
     /// Whether requests of nodes for serving certificates are approved if everything in them is true.
     pub approve_kubelet_serving: bool,
@@ -38,6 +40,8 @@ pub struct Options {
     pub election: Option<Election>,
     /// How to connect to the server anew, so that connections end when another process leads.
     pub connection: Option<kube::Config>,
+    /// When a node counts as lost.
+    pub node_monitor: NodeMonitor,
     /// What is done about Bundles.
     pub bundles: bundles::Settings,
     /// Which controllers run.
@@ -58,6 +62,7 @@ impl Options {
             ca_overlap: Duration::from_secs(60 * 60),
             election: None,
             connection: None,
+            node_monitor: NodeMonitor::default(),
             bundles: bundles::Settings::default(),
             controllers: Selection::default(),
         }
@@ -75,6 +80,8 @@ pub enum Controller {
     Namespaces,
     /// What has lost its owners.
     Garbage,
+    /// Marks nodes that stopped reporting.
+    NodeLifecycle,
     /// Approves requests for certificates.
     Approve,
     /// Signs for Kubernetes' own signers.
@@ -94,11 +101,12 @@ pub enum Controller {
 }
 
 impl Controller {
-    const ALL: [Controller; 12] = [
+    const ALL: [Controller; 13] = [
         Controller::Accounts,
         Controller::Aggregation,
         Controller::Namespaces,
         Controller::Garbage,
+        Controller::NodeLifecycle,
         Controller::Approve,
         Controller::Sign,
         Controller::CleanRequests,
@@ -116,6 +124,7 @@ impl Controller {
             Controller::Aggregation => "clusterrole-aggregation-controller",
             Controller::Namespaces => "namespace-controller",
             Controller::Garbage => "garbage-collector-controller",
+            Controller::NodeLifecycle => "node-lifecycle-controller",
             Controller::Approve => "certificatesigningrequest-approving-controller",
             Controller::Sign => "certificatesigningrequest-signing-controller",
             Controller::CleanRequests => "certificatesigningrequest-cleaner-controller",
@@ -136,6 +145,7 @@ impl Controller {
             Controller::Aggregation => Some("clusterrole-aggregation"),
             Controller::Namespaces => Some("namespace"),
             Controller::Garbage => Some("garbagecollector"),
+            Controller::NodeLifecycle => Some("nodelifecycle"),
             Controller::Approve => Some("csrapproving"),
             Controller::Sign => Some("csrsigning"),
             Controller::CleanRequests => Some("csrcleaner"),

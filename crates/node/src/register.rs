@@ -17,12 +17,12 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::manager::Random;
 use crate::request::{PATIENCE, explain};
 use crate::template::Template;
 
-use object::{Host, is_anothers, serving_template};
+use object::{Host, is_anothers, is_ready, serving_template};
 
 /// Where heartbeats are.
 const LEASES: &str = "kube-node-lease";
@@ -32,6 +32,9 @@ const BEAT: Duration = Duration::from_secs(10);
 const SOON: Duration = Duration::from_secs(1);
 /// How often the status is written although nothing has changed.
 const STATUS: Duration = Duration::from_secs(5 * 60);
+/// A gap of this length between heartbeats means that one was missed: the node may have been marked as
+/// lost, in which case its status is written at once.
+const GAP: Duration = Duration::from_secs(15);
 
 /// What is known of the node on the server.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -74,17 +77,27 @@ impl Registrar {
     /// Registers and beats until it is dropped.
     pub async fn run(mut self) {
         let (mut lease, mut written) = (None, None::<Instant>);
-        let mut pause = SOON;
+        let (mut pause, mut last, mut doubt) = (SOON, None::<Moment>, false);
         loop {
             let moved = self.look_around().await;
             let due = written.is_none_or(|at| at.elapsed() >= STATUS);
-            let fresh = due || moved;
+            doubt |= last.is_some_and(|last| gap(last, (self.clock)()) >= GAP);
+            let mut fresh = due || moved;
+            if doubt
+                && !fresh
+                && let Ok(ready) = self.is_ready().await
+            {
+                (doubt, fresh) = (false, !ready);
+            }
             if fresh {
                 written = self.note(self.report().await).then(Instant::now);
             }
             if written.is_some() && !self.registration.borrow().kubelet {
                 let beat = self.beat(lease.take(), fresh).await;
                 lease = beat.as_ref().ok().cloned();
+                if beat.is_ok() {
+                    last = Some((self.clock)());
+                }
                 self.note(beat.map(drop));
                 pause = BEAT;
             } else {
@@ -106,6 +119,12 @@ impl Registrar {
         }
         self.host.addresses = found;
         true
+    }
+
+    /// Whether the Node on the server says that it is ready, as this agent has written.
+    async fn is_ready(&self) -> Result<bool, String> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        Ok(answer(nodes.get_opt(&self.host.name)).await?.as_ref().is_some_and(is_ready))
     }
 
     /// Sees to it that the node is there and says what is true.
@@ -198,6 +217,13 @@ impl Registrar {
         });
         fine
     }
+}
+
+/// How long ago this was, by the clock that says more: one stands still while the machine sleeps, and
+/// the other may be set back.
+fn gap(last: Moment, now: Moment) -> Duration {
+    let wall = Duration::try_from(now.wall - last.wall).unwrap_or_default();
+    wall.max(now.since.saturating_sub(last.since))
 }
 
 /// Why the server did not do it.

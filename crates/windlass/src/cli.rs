@@ -27,7 +27,7 @@ use windlass_pki::AltName;
 
 pub use access::{AccessArgs, AuditArgs, InflightArgs};
 pub use bundles::{BundleCommand, BundleStatusArgs, BundleSyncArgs};
-pub use controllers::{ControllersArgs, ElectionArgs, IssuingArgs};
+pub use controllers::{ControllersArgs, ElectionArgs, IssuingArgs, NodeMonitorArgs};
 pub use etcd::EtcdArgs;
 pub use node::{NodeArgs, NodeCommand, NodeRunArgs, NodeStatusArgs};
 pub use reach::ExternalUrl;
@@ -237,6 +237,8 @@ pub struct UpArgs {
     pub issuing: IssuingArgs,
     #[command(flatten)]
     pub bundles: BundleSyncArgs,
+    #[command(flatten)]
+    pub nodes: NodeMonitorArgs,
     /// Make this machine a node of this name as well. Its certificates are kept in the data
     /// directory.
     #[arg(long, value_name = "NAME", value_parser = values::node_name, conflicts_with = "no_node")]

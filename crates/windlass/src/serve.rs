@@ -27,7 +27,8 @@ use windlass_server::user::{MASTERS, User};
 use windlass_store::{Embedded, Options, Store};
 
 use crate::cli::{
-    AccessArgs, AuditArgs, BundleSyncArgs, FeatureGate, InflightArgs, IssuingArgs, Plugin,
+    AccessArgs, AuditArgs, BundleSyncArgs, FeatureGate, InflightArgs, IssuingArgs, NodeMonitorArgs,
+    Plugin,
 };
 use crate::commands::data_dir;
 use crate::datadir::{DataDir, Layout};
@@ -62,7 +63,7 @@ pub struct Settings {
     /// The address in the endpoints of the Service `default/kubernetes`; chosen if absent.
     pub advertise_address: Option<IpAddr>,
     /// What the controllers beside the server are told; `None` if there are none, unlike in `up`.
-    pub controllers: Option<(IssuingArgs, BundleSyncArgs)>,
+    pub controllers: Option<(IssuingArgs, BundleSyncArgs, NodeMonitorArgs)>,
     /// The name of this machine as a node beside the server, if it is to be one, and the file of its
     /// own volumes.
     pub node: Option<(String, Option<PathBuf>)>,
@@ -125,7 +126,12 @@ async fn run(settings: Settings) -> Result<()> {
     // Before anything is served, so that a bad file is told of and nothing has happened.
     let layout = &settings.data.layout;
     let options = settings.controllers.as_ref();
-    let options = options.map(|(issuing, bundles)| controller_options(layout, issuing, bundles));
+    let options = options.map(|(issuing, bundles, nodes)| {
+        let monitor = nodes.monitor().map_err(anyhow::Error::msg)?;
+        let node_monitor =
+            |options| windlass_controllers::Options { node_monitor: monitor, ..options };
+        controller_options(layout, issuing, bundles).map(node_monitor)
+    });
     let mut options = options.transpose()?;
     if let (Some(options), StorePlace::Shared(_)) = (&mut options, &settings.store) {
         // Others may have the same controllers beside them.

@@ -12,5 +12,6 @@ mod garbage;
 mod issuance;
 mod kubelet;
 mod namespaces;
+mod node_lifecycle;
 mod pod_signer;
 mod publish;

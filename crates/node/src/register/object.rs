@@ -82,8 +82,11 @@ impl Host {
         let status = found.status.as_ref();
         let conditions = status.and_then(|status| status.conditions.clone()).unwrap_or_default();
         let before = conditions.iter().find(|condition| condition.type_ == READY).cloned();
-        let mut conditions =
-            conditions.into_iter().filter(|one| one.type_ != READY).collect::<Vec<_>>();
+        // Those that were set in the absence of a kubelet say nothing while this agent reports.
+        let others = |one: &NodeCondition| {
+            one.type_ != READY && one.reason.as_deref() != Some("NodeStatusNeverUpdated")
+        };
+        let mut conditions = conditions.into_iter().filter(others).collect::<Vec<_>>();
         conditions.push(ready(before, now));
         let endpoints = self.port.map(|port| NodeDaemonEndpoints {
             kubelet_endpoint: Some(DaemonEndpoint { port: port.into() }),
@@ -146,12 +149,25 @@ fn ready(before: Option<NodeCondition>, now: OffsetDateTime) -> NodeCondition {
     }
 }
 
+/// Whether a node's Ready condition is True.
+pub fn is_ready(found: &Node) -> bool {
+    let conditions = found.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let ready = conditions.into_iter().flatten().find(|one| one.type_ == READY);
+    ready.is_some_and(|ready| ready.status == "True")
+}
+
 /// Whether somebody else than us, a kubelet, reports for this node.
 pub fn is_anothers(found: &Node) -> bool {
     let info = found.status.as_ref().and_then(|status| status.node_info.as_ref());
     info.is_some_and(|info| {
         !info.kubelet_version.is_empty() && !info.kubelet_version.contains(OURS)
     })
+}
+
+/// Whether a Windlass agent reports for this node. One whose status was never written is nobody's yet.
+pub fn is_ours(found: &Node) -> bool {
+    let info = found.status.as_ref().and_then(|status| status.node_info.as_ref());
+    info.is_some_and(|info| info.kubelet_version.contains(OURS))
 }
 
 /// What a serving certificate has to say, by the addresses that the node has on the server. What is
@@ -270,7 +286,11 @@ mod tests {
                 "2026-03-01T12:00:00Z",
             ),
         ] {
-            let mut conditions = vec![json!({"type": "NetworkUnavailable", "status": "False"})];
+            let mut conditions = vec![
+                json!({"type": "NetworkUnavailable", "status": "False"}),
+                json!({"type": "PIDPressure", "status": "Unknown",
+                       "reason": "NodeStatusNeverUpdated"}),
+            ];
             conditions.extend(before.as_array().unwrap().iter().cloned());
             let found = node(json!({
                 "metadata": {"resourceVersion": "7"}, "status": {"conditions": conditions},
@@ -302,6 +322,7 @@ mod tests {
             info.kubelet_version = version.into();
             let found = node(json!({"metadata": {}, "status": {"nodeInfo": info}}));
             assert_eq!(is_anothers(&found), anothers, "{version}");
+            assert_eq!(is_ours(&found), version.contains("windlass"), "{version}");
         }
         assert!(!is_anothers(&node(json!({"metadata": {}}))));
     }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use windlass_controllers::Selection;
 use windlass_controllers::sign::{Signer, SignerFiles};
+use windlass_controllers::{NodeMonitor, Selection};
 
 use super::{BundleSyncArgs, FeatureGate, values};
 
@@ -22,6 +22,8 @@ pub struct ControllersArgs {
     pub signing: SigningArgs,
     #[command(flatten)]
     pub bundles: BundleSyncArgs,
+    #[command(flatten)]
+    pub nodes: NodeMonitorArgs,
     /// CAs that clients verify the API server with (PEM), published in every namespace. Read again
     /// when it changes [default: that of the kubeconfig if the server is Windlass, else none].
     #[arg(long, value_name = "FILE")]
@@ -56,6 +58,36 @@ pub struct IssuingArgs {
     /// How long a trust bundle that was replaced stays beside the new one.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = values::duration)]
     pub ca_overlap: Duration,
+}
+
+/// When a node counts as lost.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Node health")]
+pub struct NodeMonitorArgs {
+    /// Time without a renewal of its lease or status after which a node's Ready condition becomes
+    /// Unknown.
+    #[arg(long, value_name = "DURATION", default_value = "50s", value_parser = values::duration)]
+    pub node_monitor_grace_period: Duration,
+    /// Interval between checks of all nodes.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = values::duration)]
+    pub node_monitor_period: Duration,
+    /// Grace period of a node that has never reported.
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = values::duration)]
+    pub node_startup_grace_period: Duration,
+}
+
+impl NodeMonitorArgs {
+    /// The settings, if they fit together.
+    pub fn monitor(&self) -> Result<NodeMonitor, String> {
+        let (period, grace) = (self.node_monitor_period, self.node_monitor_grace_period);
+        if period.is_zero() || grace <= period {
+            return Err(format!(
+                "--node-monitor-grace-period {grace:?} must be greater than \
+                 --node-monitor-period {period:?}, which must be greater than 0"
+            ));
+        }
+        Ok(NodeMonitor { period, grace, startup_grace: self.node_startup_grace_period })
+    }
 }
 
 /// How one of several processes is chosen to work.
@@ -262,6 +294,11 @@ mod tests {
         assert_eq!(defaults.election.leader_elect_lease_duration, Duration::from_secs(15));
         assert_eq!(defaults.issuing.cluster_signing_duration, Duration::from_secs(8760 * 3600));
         assert_eq!(defaults.issuing.ca_overlap, Duration::from_secs(3600));
+        assert_eq!(defaults.nodes.monitor(), Ok(NodeMonitor::default()));
+        for period in ["0s", "50s"] {
+            let flags = format!("--node-monitor-period {period}");
+            assert!(parse(&flags).unwrap().nodes.monitor().is_err(), "{flags}");
+        }
         let named = parse("--leader-elect-identity one").unwrap().election.leader_elect_identity;
         assert_eq!((defaults.election.leader_elect_identity, named), (None, Some("one".into())));
         for (flags, elect) in [("--leader-elect", true), ("--leader-elect=false", false)] {

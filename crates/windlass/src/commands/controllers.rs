@@ -36,6 +36,7 @@ async fn work(arguments: ControllersArgs) -> Result<()> {
         None => Vec::new(),
     };
     let bundles = arguments.bundles.settings()?;
+    let node_monitor = arguments.nodes.monitor().map_err(anyhow::Error::msg)?;
     let election = election(&arguments.election)?;
     let config = connect::config(Some(&arguments.kubeconfig)).await?;
     let roots = config.root_cert.clone();
@@ -72,6 +73,7 @@ async fn work(arguments: ControllersArgs) -> Result<()> {
         ca_overlap: arguments.issuing.ca_overlap,
         election,
         connection: Some(config),
+        node_monitor,
         bundles,
         controllers: selection,
         ..Options::new(clock)

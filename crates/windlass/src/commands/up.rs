@@ -33,7 +33,7 @@ pub fn run(arguments: UpArgs) -> Result<()> {
         inflight: arguments.serve.inflight,
         audit: arguments.serve.audit,
         advertise_address: arguments.serve.advertise_address,
-        controllers: Some((arguments.issuing, arguments.bundles)),
+        controllers: Some((arguments.issuing, arguments.bundles, arguments.nodes)),
         node: arguments.node_name.map(|name| (name, arguments.projections)),
         data,
     })

@@ -97,7 +97,7 @@ fn the_documented_role_is_enough() {
         "--approve-kubelet-serving".to_owned(),
         "--ca-overlap=0s".to_owned(),
         format!("--root-ca-file={}", roots.display()),
-        "--controllers=*,-serviceaccount,-clusterrole-aggregation,-namespace,-garbagecollector"
+        "--controllers=*,-serviceaccount,-clusterrole-aggregation,-namespace,-garbagecollector,-nodelifecycle"
             .to_owned(),
     ];
     let flags = flags.into_iter().chain(write_ca(&folder, 4));
