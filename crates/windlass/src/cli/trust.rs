@@ -35,7 +35,7 @@ pub enum TrustCommand {
     /// Exits with 1 if a node does not have what it should have.
     ///
     /// Nodes report what is in their volumes, by digest. A node should have a bundle if one of its volumes
-    /// selects it, and has it if all of those do.
+    /// selects it, and has it if all of those do. A node that is blocked, stale or silent does not have it.
     Status(TrustStatusArgs),
     /// Print whom this machine trusts, as the default package of Bundles.
     ///

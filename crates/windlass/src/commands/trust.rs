@@ -10,16 +10,17 @@ mod package;
 mod text;
 mod world;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use serde_json::json;
+use serde_json::{Value, json};
 use time::OffsetDateTime;
 
 use super::{connect, print};
 use crate::cli::{Format, TrustCommand, TrustStatusArgs};
 
-use delivery::{Delivery, World, deliveries};
+use delivery::{Delivery, Overview, World, overview};
 use world::Server;
 
 /// Does what was asked about trust.
@@ -45,7 +46,7 @@ struct Question {
 
 /// What there is to say.
 struct Answer {
-    deliveries: Vec<Delivery>,
+    overview: Overview,
     well: bool,
 }
 
@@ -56,7 +57,7 @@ async fn status(arguments: TrustStatusArgs) -> Result<bool> {
     let mut server = Server::look(client).await?;
     let mut answer = question.answer(&server.world);
     if wait && !answer.well {
-        eprintln!("windlass: waiting: {}", text::brief(&answer.deliveries, gone));
+        eprintln!("windlass: waiting: {}", text::brief(&answer.overview, gone));
         let patience = match timeout.is_zero() {
             true => Duration::MAX,
             false => timeout,
@@ -72,16 +73,20 @@ async fn status(arguments: TrustStatusArgs) -> Result<bool> {
         };
         match tokio::time::timeout(patience, waited).await {
             Ok(waited) => waited?,
-            Err(_) => eprintln!("windlass: it is not so after {timeout:?}"),
+            Err(_) => {
+                let state = text::brief(&answer.overview, gone);
+                eprintln!("windlass: timed out after {timeout:?}: {state}");
+            }
         }
     }
-    show(&question, &answer, &server.world, output.format)?;
+    show(&question, &answer, output.format)?;
     Ok(answer.well)
 }
 
 impl Question {
     fn answer(&self, world: &World) -> Answer {
-        let mut found = deliveries(world);
+        let mut overview = overview(world);
+        let found = &mut overview.deliveries;
         match (&self.bundle, &self.signer) {
             (Some(name), _) => found.retain(|delivery| delivery.name == *name),
             (None, Some(signer)) => found.retain(|delivery| delivery.is_of(signer)),
@@ -97,41 +102,54 @@ impl Question {
             }
             None => found.iter().all(Delivery::is_well),
         };
-        Answer { deliveries: found, well }
+        // A volume that matches nothing carries nothing that would have to go.
+        if self.gone {
+            overview.unmatched.clear();
+        }
+        let well = well && overview.unmatched.is_empty() && overview.unreported.is_empty();
+        Answer { overview, well }
     }
 }
 
-fn show(question: &Question, answer: &Answer, world: &World, format: Option<Format>) -> Result<()> {
+fn show(question: &Question, answer: &Answer, format: Option<Format>) -> Result<()> {
     let now = OffsetDateTime::now_utc();
     let people = matches!(format, None | Some(Format::Wide));
-    let silent = world.silent();
-    if people && !silent.is_empty() {
-        eprintln!("windlass: {}", text::silent(&silent));
+    let overview = &answer.overview;
+    if people && !overview.agentless.is_empty() {
+        eprintln!("windlass: {}", text::agentless(&overview.agentless));
     }
-    let deliveries = &answer.deliveries;
+    let rest = |mut document: Value| {
+        let Overview { unmatched, unreported, agentless, .. } = overview;
+        document["unmatched"] = json!(unmatched);
+        document["unreported"] = json!(unreported);
+        let missing = unreported.iter().map(|one| &one.node).chain(agentless);
+        document["nodesWithoutReport"] = json!(missing.collect::<BTreeSet<_>>());
+        document
+    };
+    let deliveries = &overview.deliveries;
     let Some(name) = &question.bundle else {
         if people && deliveries.is_empty() {
             eprintln!("windlass: there are no such bundles");
-            return Ok(());
         }
         let items = deliveries.iter().map(Delivery::summary).collect::<Vec<_>>();
-        let document = json!({ "items": items, "nodesWithoutReport": silent });
-        return print::show(&document, format, |format| text::list(deliveries, format));
+        let document = rest(json!({ "items": items }));
+        return print::show(&document, format, |format| text::list(overview, format, now));
     };
     match deliveries.first() {
         Some(delivery) => {
             let mut document = serde_json::to_value(delivery)?;
-            document["nodesWithoutReport"] = json!(silent);
-            print::show(&document, format, |format| match question.gone {
-                true => text::carriers(delivery, format, now),
-                false => text::one(delivery, format, now),
+            document["state"] = json!(delivery.state());
+            print::show(&rest(document), format, |format| match question.gone {
+                true => text::carriers(delivery, overview, format, now),
+                false => text::one(delivery, overview, format, now),
             })
         }
         None if question.gone => {
             if people {
-                eprintln!("windlass: there is no bundle {name:?}, and no node has it");
+                eprintln!("windlass: there is no bundle {name:?}, and no report lists it");
             }
-            Ok(())
+            let document = rest(json!({ "name": name, "exists": false }));
+            print::show(&document, format, |format| text::uncertain(overview, format, now))
         }
         None => bail!("there is no bundle {name:?}; see windlass trust status"),
     }

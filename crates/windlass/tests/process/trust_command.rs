@@ -17,6 +17,7 @@ use crate::kubectl::Kubectl;
 use crate::server::{PATIENCE, Place, lines, wait};
 
 const TRUSTS: &str = "/apis/windlass.dev/v1alpha1/nodetrusts";
+const NODES: &str = "/api/v1/nodes";
 
 fn anchors(name: &str) -> String {
     let folder = "../server/tests/api/conformance/fixtures";
@@ -44,7 +45,11 @@ fn report(node: &str, bundle: &str, generation: i64, digest: &str) -> Value {
 }
 
 fn node(name: &str) -> String {
-    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}).to_string()
+    node_object(name).to_string()
+}
+
+fn node_object(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
 }
 
 /// What it says to people and to others; it must exit with this.
@@ -88,7 +93,7 @@ fn it_says_which_nodes_have_a_bundle_and_waits_for_them() {
     let (out, _) = said(&admin, 1, &["roots"]);
     assert!(out.contains("1 of 2 nodes have it; this one does not:\nNODE "), "{out}");
     let last = out.lines().last().unwrap().split("   ").map(str::trim).collect::<Vec<_>>();
-    assert_eq!(last[..3], ["n2", "generation 1", "default/web-0/trust"]);
+    assert_eq!(last[..4], ["n2", "stale", "generation 1", "default/web-0/trust"]);
     assert_eq!(said(&admin, 1, &["roots", "-o", "name"]).0, "n2\n");
     let document: Value = serde_json::from_str(&said(&admin, 1, &["-o", "json"]).0).unwrap();
     assert_eq!(document["nodesWithoutReport"], json!(["n3"]));
@@ -99,7 +104,8 @@ fn it_says_which_nodes_have_a_bundle_and_waits_for_them() {
     assert_eq!(yaml["lacking"][0]["node"], "n2");
     assert_eq!(said(&admin, 0, &["--signer", "example.com/none"]).0, "");
     let (_, err) = said(&admin, 1, &["roots", "--wait", "--timeout", "1s"]);
-    assert!(err.contains("it is not so after 1s"), "{err}");
+    let timed_out = "timed out after 1s: 1 of 2 nodes have it; this one does not";
+    assert!(err.contains(timed_out), "{err}");
 
     // Whoever waits is let go when the other one has it.
     let args = ["trust", "status", "roots", "--wait"];
@@ -111,19 +117,90 @@ fn it_says_which_nodes_have_a_bundle_and_waits_for_them() {
 }
 
 #[test]
+fn blocked_and_silent_nodes_do_not_have_it() {
+    let admin = Kubectl::new();
+    let apply = |text: &str| admin.ok_with(text, &["apply", "-f", "-"]);
+    let (text, name) = (anchors("ca-p256.pem"), "example.com:web:v1");
+    let linked = json!({"apiVersion": "certificates.k8s.io/v1", "kind": "ClusterTrustBundle",
+           "metadata": {"name": name, "labels": {"set": "live"}},
+           "spec": {"signerName": "example.com/web", "trustBundle": text}});
+    apply(&linked.to_string());
+    let select = |signer: &str, label: &str| {
+        json!({"signerName": signer, "labelSelector": {"matchLabels": {"set": label}},
+               "volumes": ["default/web-0/trust"]})
+    };
+    let with = |node: &str, source: Value, blocked: u32| {
+        let mut object = report(node, name, 1, &digest(&text));
+        object["status"]["blocked"] = json!(blocked);
+        object["status"]["sources"] = json!([source]);
+        object.to_string()
+    };
+    let mut good = select("example.com/web", "live");
+    good["digest"] = json!(digest(&text));
+    good["bundles"] = json!([{"name": name, "generation": 1, "digest": digest(&text)}]);
+    for node_name in ["n1", "n2"] {
+        apply(&node(node_name));
+        apply(&with(node_name, good.clone(), 0));
+    }
+    said(&admin, 0, &[name]);
+
+    // A typo in the label, and one in the signer's name.
+    apply(&with("n2", select("example.com/web", "lvie"), 1));
+    let (out, _) = said(&admin, 1, &[name]);
+    assert!(out.contains("\n1 of 2 nodes have it; this one does not:\n"), "{out}");
+    let why = "no bundle matches signerName=example.com/web, labelSelector set=lvie";
+    assert!(out.contains(why), "{out}");
+    let document: Value = serde_json::from_str(&said(&admin, 1, &[name, "-o", "json"]).0).unwrap();
+    let (nodes, lacking) = (&document["nodes"], &document["lacking"][0]);
+    assert_eq!((nodes, &lacking["state"]), (&json!(2), &json!("blocked")));
+    apply(&with("n2", select("example.com/wbe", "live"), 1));
+    let (out, _) = said(&admin, 1, &[name]);
+    assert!(out.contains("no bundle matches signerName=example.com/wbe"), "{out}");
+    assert_eq!(said(&admin, 1, &[name, "-o", "name"]).0, "n2\n");
+    said(&admin, 1, &[]);
+
+    // An agent that stopped, and one that has not reported although it has registered.
+    apply(&with("n2", good, 0));
+    said(&admin, 0, &[name]);
+    let patch = |status: Value| {
+        let patch = json!({ "status": status }).to_string();
+        admin.ok(&["patch", "node", "n2", "--subresource=status", "--type=merge", "-p", &patch]);
+    };
+    let ready = |status: &str| {
+        json!({"conditions": [{"type": "Ready", "status": status,
+        "reason": "x", "lastTransitionTime": "2026-03-01T12:00:00Z"}]})
+    };
+    patch(ready("Unknown"));
+    let (out, _) = said(&admin, 1, &[name]);
+    assert!(out.contains("\n1 of 2 nodes have it; this one does not:\n"), "{out}");
+    assert!(out.contains("silent"), "{out}");
+    let mut waiting = quiet(&admin, &["trust", "status", name, "--wait"]);
+    lines(waiting.stderr.take().unwrap()).recv_timeout(PATIENCE).unwrap();
+    patch(ready("True"));
+    assert!(wait(&mut waiting, PATIENCE).is_some_and(|status| status.success()));
+    patch(json!({"nodeInfo": {"kubeletVersion": "v1.34.0-windlass"}}));
+    admin.ok(&["delete", "nodetrust", "n2"]);
+    let (out, _) = said(&admin, 1, &[name]);
+    assert!(out.contains("its agent has not reported"), "{out}");
+}
+
+#[test]
 fn it_says_who_still_has_what_is_gone() {
     let admin = Kubectl::new();
     let apply = |text: &str| admin.ok_with(text, &["apply", "-f", "-"]);
     let text = anchors("ca-p256.pem");
     apply(&bundle("roots", &text));
+    apply(&node("n1"));
     apply(&report("n1", "roots", 1, &digest(&text)).to_string());
     said(&admin, 0, &["roots"]);
     let (out, _) = said(&admin, 1, &["roots", "--gone"]);
     assert!(out.starts_with("roots: 1 node has it:\n"), "{out}");
     admin.ok(&["delete", "clustertrustbundle", "roots"]);
     let (out, _) = said(&admin, 1, &["roots"]);
-    assert!(out.starts_with("roots: there is no such bundle\n1 node has it in volumes"), "{out}");
-    assert!(said(&admin, 1, &[]).0.contains(" gone\n"));
+    assert!(out.starts_with("roots: deleted\n1 node has it in volumes"), "{out}");
+    let (list, _) = said(&admin, 1, &[]);
+    let row = list.lines().find(|line| line.starts_with("roots ")).unwrap().split_whitespace();
+    assert_eq!(row.collect::<Vec<_>>(), ["roots", "-", "-", "1", "1", "0", "gone"]);
 
     let args = ["trust", "status", "roots", "--gone", "--wait"];
     let mut waiting = quiet(&admin, &args);
@@ -203,7 +280,11 @@ async fn thousands_of_nodes_are_read_page_by_page() {
             1234 | 1999 => (format!("sha256:{}", "0".repeat(64)), 3),
             _ => (digest(&text), 4),
         };
-        let object = report(&format!("n{number:04}"), "roots", generation, &digest);
+        let name = format!("n{number:04}");
+        let (code, answer) =
+            connection.ask(Method::POST, NODES, &node_object(&name)).await.unwrap();
+        assert_eq!(code, 201, "{answer}");
+        let object = report(&name, "roots", generation, &digest);
         let (code, answer) = connection.ask(Method::POST, TRUSTS, &object).await.unwrap();
         assert_eq!(code, 201, "{answer}");
     }

@@ -1,4 +1,7 @@
 //! Which bundle has arrived where: a pure function of what the server has.
+//!
+//! All views derive from [`overview`], so that a list and a detail view cannot disagree. It errs on the
+//! side of "not delivered": a node that is blocked, stale or silent does not have a bundle.
 
 #[cfg(test)]
 pub mod tests;
@@ -7,13 +10,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use windlass_api::selector::labels::Selector;
 use windlass_node::trust::object::{
     NodeTrustBundle, NodeTrustSource, NodeTrustStatus, digest_text,
 };
 use windlass_node::volume::content::{Bundle, Bundles, Select};
 
 /// What is said of a node whose report does not list everything.
-const CUT: &str = "not everything is in the report of this node";
+const CUT: &str = "its report does not list all volumes";
+/// What is said of a node that has an agent of ours and no report.
+const NO_REPORT: &str = "its agent has not reported";
 
 /// What the server has.
 #[derive(Debug, Default)]
@@ -24,8 +30,17 @@ pub struct World {
     pub bundles: Bundles,
     /// What nodes report, by their name.
     pub reports: BTreeMap<String, Reported>,
-    /// All nodes, if they can be looked at.
-    pub nodes: Option<BTreeSet<String>>,
+    /// All nodes.
+    pub nodes: BTreeMap<String, NodeState>,
+}
+
+/// What a Node says of its agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeState {
+    /// Whether a Windlass agent registered it. Others have a kubelet, and an agent beside it or none.
+    pub ours: bool,
+    /// Since when its Ready condition is Unknown, as RFC 3339: its lease has expired.
+    pub lost: Option<String>,
 }
 
 /// A bundle.
@@ -50,6 +65,28 @@ pub struct Reported {
     pub at: String,
 }
 
+/// How far all bundles have come, and what may concern any of them.
+#[derive(Debug, Default)]
+pub struct Overview {
+    /// All bundles, by name: those that exist, and others that nodes have or wait for.
+    pub deliveries: Vec<Delivery>,
+    /// Blocked volumes whose selection matches no bundle, nor a signer that has one.
+    pub unmatched: Vec<At>,
+    /// Nodes whose report is missing or truncated, and why that is so.
+    pub unreported: Vec<Unreported>,
+    /// Nodes without a report that no Windlass agent registered. Nothing is expected from them.
+    pub agentless: Vec<String>,
+}
+
+/// A node of which it is not known which bundles it should have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unreported {
+    /// The node.
+    pub node: String,
+    /// The reason.
+    pub message: String,
+}
+
 /// How far a bundle has come.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -68,7 +105,7 @@ pub struct Delivery {
     pub digest: String,
     /// How many anchors it has.
     pub certificates: usize,
-    /// How many nodes should have it.
+    /// How many nodes should have it; of one that does not exist, how many have it or wait for it.
     pub nodes: usize,
     /// How many of them have it.
     pub have: usize,
@@ -90,8 +127,25 @@ pub struct At {
     /// When it last reported, as RFC 3339.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reported: String,
+    /// Why it does not have what it should have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<Shortfall>,
     /// Its volumes; those with the same are one.
     pub volumes: Vec<Volumes>,
+}
+
+/// Why a node does not have a bundle. Of several reasons the last of these is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Shortfall {
+    /// Its volumes have older content, or none yet.
+    Stale,
+    /// Its report does not list all volumes.
+    Truncated,
+    /// Something keeps a volume from having it.
+    Blocked,
+    /// Its agent has stopped reporting.
+    Silent,
 }
 
 /// Volumes that carry the same.
@@ -126,22 +180,25 @@ pub enum Carries {
     },
 }
 
-/// How far all bundles have come, by name: those that are there, and others that nodes have or wait
-/// for.
-pub fn deliveries(world: &World) -> Vec<Delivery> {
+/// How far all bundles have come.
+pub fn overview(world: &World) -> Overview {
     let known = world.known.iter().map(|(name, known)| (name.clone(), known.delivery(name)));
     let mut all = known.collect::<BTreeMap<_, _>>();
+    let mut overview = world.unreported();
     for (node, reported) in &world.reports {
+        let silent = world.silence(node);
         let mut wanted = BTreeSet::new();
         for source in &reported.status.sources {
-            Look { world, node, reported, source }.sort(&mut all, &mut wanted);
+            let look = Look { world, node, reported, source, silent: silent.as_deref() };
+            look.sort(&mut all, &mut wanted, &mut overview.unmatched);
         }
         for name in &wanted {
             let delivery = named(&mut all, name);
             if reported.status.more_sources > 0 {
                 let (carries, message) = (Carries::Unknown, CUT.to_owned());
                 let unlisted = Volumes { carries, names: Vec::new(), more: 0, message };
-                add(&mut delivery.lacking, node, reported, unlisted);
+                let state = Some(Shortfall::Truncated);
+                add(&mut delivery.lacking, node, reported, state, unlisted);
             }
             delivery.nodes += 1;
             // Nodes come in order, so this one would be the last.
@@ -149,7 +206,8 @@ pub fn deliveries(world: &World) -> Vec<Delivery> {
             delivery.have += usize::from(!lacks);
         }
     }
-    all.into_values().collect()
+    overview.deliveries = all.into_values().map(Delivery::counted).collect();
+    overview
 }
 
 /// A source of a node, to be looked at.
@@ -158,11 +216,18 @@ struct Look<'a> {
     node: &'a str,
     reported: &'a Reported,
     source: &'a NodeTrustSource,
+    /// Why nothing is heard of the node any more.
+    silent: Option<&'a str>,
 }
 
 impl Look<'_> {
-    fn sort(&self, all: &mut BTreeMap<String, Delivery>, wanted: &mut BTreeSet<String>) {
-        let Self { world, node, reported, source } = self;
+    fn sort(
+        &self,
+        all: &mut BTreeMap<String, Delivery>,
+        wanted: &mut BTreeSet<String>,
+        unmatched: &mut Vec<At>,
+    ) {
+        let Self { world, node, reported, source, .. } = self;
         let carried: BTreeMap<&str, &NodeTrustBundle> =
             source.bundles.iter().map(|bundle| (bundle.name.as_str(), bundle)).collect();
         let select = source.select();
@@ -172,31 +237,68 @@ impl Look<'_> {
             wanted.insert(name.clone());
             let found = carried.get(name.as_str()).copied();
             let current = world.known.get(name).map(|known| known.digest.as_str());
-            if found.map(|found| found.digest.as_str()) != current {
-                let delivery = named(all, name);
-                add(&mut delivery.lacking, node, reported, self.volumes(found));
+            if self.silent.is_some() || found.map(|found| found.digest.as_str()) != current {
+                let volumes = self.volumes(found, None);
+                add(&mut named(all, name).lacking, node, reported, self.state(), volumes);
             }
         }
-        // One that is waited for by its name, and was never there.
-        if let Some(Select::Name(name)) = &select
-            && selected.is_empty()
-            && !source.optional
-            && !carried.contains_key(name.as_str())
-        {
-            wanted.insert(name.clone());
-            add(&mut named(all, name).lacking, node, reported, self.volumes(None));
+        if selected.is_empty() && !source.optional {
+            self.blocked(all, wanted, unmatched, &carried);
         }
         for bundle in carried.values().copied() {
             let delivery = named(all, &bundle.name);
-            let volumes = self.volumes(Some(bundle));
-            add(&mut delivery.carriers, node, reported, volumes.clone());
+            let volumes = self.volumes(Some(bundle), None);
+            add(&mut delivery.carriers, node, reported, None, volumes.clone());
             if !selected.iter().any(|selected| selected.name == bundle.name) {
-                add(&mut delivery.leftover, node, reported, volumes);
+                add(&mut delivery.leftover, node, reported, None, volumes);
             }
         }
     }
 
-    fn volumes(&self, found: Option<&NodeTrustBundle>) -> Volumes {
+    /// A selection that matches no bundle, so that the volume cannot have its files. It may have been
+    /// meant to match any bundle of the signer; if there is none, the signer's name itself may be
+    /// wrong, and the volume counts against every bundle.
+    fn blocked(
+        &self,
+        all: &mut BTreeMap<String, Delivery>,
+        wanted: &mut BTreeSet<String>,
+        unmatched: &mut Vec<At>,
+        carried: &BTreeMap<&str, &NodeTrustBundle>,
+    ) {
+        let Self { world, node, reported, source, .. } = self;
+        let state = self.silent.map_or(Shortfall::Blocked, |_| Shortfall::Silent);
+        let why = format!("no bundle matches {}", selection(source));
+        let lacks = |delivery: &mut Delivery| {
+            let found = carried.get(delivery.name.as_str()).copied();
+            let volumes = self.volumes(found, Some(&why));
+            add(&mut delivery.lacking, node, reported, Some(state), volumes);
+        };
+        // One that is waited for by its name, and was never there.
+        if !source.name.is_empty() && !carried.contains_key(source.name.as_str()) {
+            wanted.insert(source.name.clone());
+            lacks(named(all, &source.name));
+        }
+        let related = Select::Signer(signer_of(source), Selector::everything());
+        let related = world.bundles.select(&related);
+        if related.is_empty() {
+            let volumes = self.volumes(None, Some(&why));
+            add(unmatched, node, reported, Some(state), volumes);
+        }
+        for Bundle { name, .. } in related {
+            lacks(named(all, name));
+            wanted.insert(name.clone());
+        }
+    }
+
+    fn state(&self) -> Option<Shortfall> {
+        Some(match self.silent {
+            Some(_) => Shortfall::Silent,
+            None if self.source.message.is_empty() => Shortfall::Stale,
+            None => Shortfall::Blocked,
+        })
+    }
+
+    fn volumes(&self, found: Option<&NodeTrustBundle>, why: Option<&str>) -> Volumes {
         let carries = match found {
             Some(NodeTrustBundle { generation, digest, .. }) => {
                 Carries::Bundle { generation: *generation, digest: digest.clone() }
@@ -205,8 +307,36 @@ impl Look<'_> {
             None => Carries::Nothing,
         };
         let NodeTrustSource { volumes, more_volumes, message, .. } = self.source;
-        let (names, message) = (volumes.clone(), message.clone());
-        Volumes { carries, names, more: *more_volumes, message }
+        let reasons = [self.silent, why.or(Some(message.as_str()))];
+        let reasons = reasons.into_iter().flatten().filter(|reason| !reason.is_empty());
+        let message = reasons.collect::<Vec<_>>().join("; ");
+        Volumes { carries, names: volumes.clone(), more: *more_volumes, message }
+    }
+}
+
+/// What a source selects, for people.
+fn selection(source: &NodeTrustSource) -> String {
+    let labels = source.label_selector.as_ref();
+    match (source.select(), labels) {
+        (Some(Select::Name(name)), _) => format!("name={name}"),
+        (_, None) => format!("signerName={} without a labelSelector", source.signer_name),
+        (Some(Select::Signer(signer, labels)), Some(_)) => {
+            format!("signerName={signer}, labelSelector {labels}")
+        }
+        (None, Some(labels)) => {
+            format!("signerName={}, labelSelector {labels}", source.signer_name)
+        }
+    }
+}
+
+/// The signer whose bundles a source selects; empty for a bundle without one. The name of a bundle that has
+/// one begins with it.
+fn signer_of(source: &NodeTrustSource) -> String {
+    let signer = source.name.rsplit_once(':').and_then(|(signer, _)| signer.split_once(':'));
+    match signer {
+        _ if source.name.is_empty() => source.signer_name.clone(),
+        Some((domain, path)) => format!("{domain}/{path}"),
+        None => String::new(),
     }
 }
 
@@ -215,12 +345,21 @@ fn named<'a>(all: &'a mut BTreeMap<String, Delivery>, name: &str) -> &'a mut Del
     all.entry(name.to_owned()).or_insert_with(absent)
 }
 
-fn add(list: &mut Vec<At>, node: &str, reported: &Reported, volumes: Volumes) {
+fn add(
+    list: &mut Vec<At>,
+    node: &str,
+    reported: &Reported,
+    state: Option<Shortfall>,
+    volumes: Volumes,
+) {
     match list.last_mut() {
-        Some(last) if last.node == node => last.volumes.push(volumes),
+        Some(last) if last.node == node => {
+            last.state = last.state.max(state);
+            last.volumes.push(volumes);
+        }
         Some(_) | None => {
             let (node, reported) = (node.to_owned(), reported.at.clone());
-            list.push(At { node, reported, volumes: vec![volumes] });
+            list.push(At { node, reported, state, volumes: vec![volumes] });
         }
     }
 }
@@ -244,10 +383,38 @@ impl World {
         self.bundles.remove(name);
     }
 
-    /// The nodes that report nothing.
-    pub fn silent(&self) -> Vec<&str> {
-        let nodes = self.nodes.iter().flatten();
-        nodes.filter(|node| !self.reports.contains_key(*node)).map(String::as_str).collect()
+    /// Why nothing is heard of a node any more, if that is so. Its report says what it had before.
+    fn silence(&self, node: &str) -> Option<String> {
+        match self.nodes.get(node) {
+            Some(NodeState { lost: None, .. }) => None,
+            Some(NodeState { lost: Some(since), .. }) => Some(match since.as_str() {
+                "" => "node status Unknown".to_owned(),
+                since => format!("node status Unknown since {since}"),
+            }),
+            None => Some("the Node does not exist".to_owned()),
+        }
+    }
+
+    /// The nodes of which no report lists all volumes.
+    fn unreported(&self) -> Overview {
+        let mut overview = Overview::default();
+        let cut = self.reports.iter().filter(|(_, report)| report.status.more_sources > 0);
+        overview.unreported = cut.map(|(node, _)| Unreported::new(node, CUT)).collect();
+        for (node, state) in self.nodes.iter().filter(|(node, _)| !self.reports.contains_key(*node))
+        {
+            match state.ours {
+                true => overview.unreported.push(Unreported::new(node, NO_REPORT)),
+                false => overview.agentless.push(node.clone()),
+            }
+        }
+        overview.unreported.sort_by(|a, b| a.node.cmp(&b.node));
+        overview
+    }
+}
+
+impl Unreported {
+    fn new(node: &str, message: &str) -> Self {
+        Self { node: node.to_owned(), message: message.to_owned() }
     }
 }
 
@@ -266,6 +433,17 @@ impl Known {
 }
 
 impl Delivery {
+    /// Of a bundle that does not exist, nobody should have it: those count that have it or wait for it.
+    fn counted(mut self) -> Self {
+        if !self.exists {
+            let carriers = self.carriers.iter().map(|at| at.node.as_str());
+            let concerned = self.lacking.iter().map(|at| at.node.as_str()).chain(carriers);
+            self.nodes = concerned.collect::<BTreeSet<_>>().len();
+            self.have = self.carriers.len();
+        }
+        self
+    }
+
     /// Whether it is where it should be, and nowhere else.
     pub fn is_well(&self) -> bool {
         self.lacking.is_empty() && self.leftover.is_empty()

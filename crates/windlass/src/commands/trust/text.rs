@@ -1,9 +1,11 @@
 //! How far bundles have come, for people.
 
+use std::collections::BTreeSet;
+
 use time::OffsetDateTime;
 use windlass_api::age::age;
 
-use super::delivery::{At, Carries, Delivery, Volumes};
+use super::delivery::{At, Carries, Delivery, Overview, Shortfall, Unreported, Volumes};
 use crate::cli::Format;
 use crate::commands::print;
 
@@ -15,7 +17,8 @@ const SOME: usize = 3;
 const DIGITS: usize = 12;
 
 /// All of them, a line each.
-pub fn list(deliveries: &[Delivery], format: Option<Format>) -> String {
+pub fn list(overview: &Overview, format: Option<Format>, now: OffsetDateTime) -> String {
+    let deliveries = &overview.deliveries;
     if format == Some(Format::Name) {
         return deliveries.iter().map(|delivery| print::word(&delivery.name) + "\n").collect();
     }
@@ -45,17 +48,20 @@ pub fn list(deliveries: &[Delivery], format: Option<Format>) -> String {
         }
         rows.push(row);
     }
-    print::table(&rows)
+    let table = if deliveries.is_empty() { String::new() } else { print::table(&rows) };
+    table + &uncertain(overview, format, now)
 }
 
 /// One of them: which nodes do not have it, and why.
-pub fn one(delivery: &Delivery, format: Option<Format>, now: OffsetDateTime) -> String {
+pub fn one(
+    delivery: &Delivery,
+    overview: &Overview,
+    format: Option<Format>,
+    now: OffsetDateTime,
+) -> String {
     let Delivery { lacking, leftover, .. } = delivery;
     if format == Some(Format::Name) {
-        let mut names = lacking.iter().chain(leftover).map(|at| &at.node).collect::<Vec<_>>();
-        names.sort();
-        names.dedup();
-        return names.into_iter().map(|node| print::word(node) + "\n").collect();
+        return names(lacking.iter().chain(leftover), overview);
     }
     let name = print::word(&delivery.name);
     let mut text = match delivery.exists {
@@ -67,7 +73,8 @@ pub fn one(delivery: &Delivery, format: Option<Format>, now: OffsetDateTime) -> 
             let certificates = counted(delivery.certificates, "certificate");
             format!("{name}: {generation}{certificates}, {}\n", delivery.digest)
         }
-        false => format!("{name}: there is no such bundle\n"),
+        false if delivery.carriers.is_empty() => format!("{name}: there is no such bundle\n"),
+        false => format!("{name}: deleted\n"),
     };
     match lacking.len() {
         0 if !delivery.exists => {}
@@ -79,21 +86,72 @@ pub fn one(delivery: &Delivery, format: Option<Format>, now: OffsetDateTime) -> 
         text.push_str(&format!("{have} in volumes that should not have it any more:\n"));
         text.push_str(&nodes(leftover, format, now));
     }
-    text
+    text + &uncertain(overview, format, now)
 }
 
 /// One of them that should be nowhere: which nodes have it.
-pub fn carriers(delivery: &Delivery, format: Option<Format>, now: OffsetDateTime) -> String {
+pub fn carriers(
+    delivery: &Delivery,
+    overview: &Overview,
+    format: Option<Format>,
+    now: OffsetDateTime,
+) -> String {
     let (carriers, name) = (&delivery.carriers, print::word(&delivery.name));
-    match (format, carriers.len()) {
-        (Some(Format::Name), _) => carriers.iter().map(|at| print::word(&at.node) + "\n").collect(),
+    let text = match (format, carriers.len()) {
+        (Some(Format::Name), _) => return names(carriers.iter(), overview),
         (_, 0) => format!("{name}: no node has it.\n"),
         (_, count) => format!("{name}: {}:\n", having(count)) + &nodes(carriers, format, now),
+    };
+    text + &uncertain(overview, format, now)
+}
+
+/// What may concern any bundle.
+pub fn uncertain(overview: &Overview, format: Option<Format>, now: OffsetDateTime) -> String {
+    let Overview { unmatched, unreported, .. } = overview;
+    if format == Some(Format::Name) {
+        return names(std::iter::empty(), overview);
     }
+    let mut text = String::new();
+    if !unmatched.is_empty() {
+        let count = counted(unmatched.len(), "node");
+        text.push_str(&format!("blocked volumes that match no bundle, on {count}:\n"));
+        text.push_str(&nodes(unmatched, format, now));
+    }
+    if !unreported.is_empty() {
+        let count = counted(unreported.len(), "node");
+        text.push_str(&format!("no complete report from {count}:\n"));
+        let rows = unreported.iter().map(|Unreported { node, message }| [node, message]);
+        let rows = rows.map(|[node, message]| vec![print::word(node), print::plain(message)]);
+        let head = ["NODE", "WHY"].map(str::to_owned).to_vec();
+        text.push_str(&print::table(&std::iter::once(head).chain(rows).collect::<Vec<_>>()));
+    }
+    text
+}
+
+/// The names of these nodes and of those that may be concerned.
+fn names<'a>(all: impl Iterator<Item = &'a At>, overview: &'a Overview) -> String {
+    let Overview { unmatched, unreported, .. } = overview;
+    let unreported = unreported.iter().map(|one| &one.node);
+    let names = all.chain(unmatched).map(|at| &at.node).chain(unreported);
+    let names = names.collect::<BTreeSet<_>>();
+    names.into_iter().map(|node| print::word(node) + "\n").collect()
 }
 
 /// How far it is in all, in one line.
-pub fn brief(deliveries: &[Delivery], gone: bool) -> String {
+pub fn brief(overview: &Overview, gone: bool) -> String {
+    let Overview { deliveries, unmatched, unreported, .. } = overview;
+    let mut parts = vec![progress(deliveries, gone)];
+    if !unmatched.is_empty() {
+        let count = counted(unmatched.len(), "node");
+        parts.push(format!("blocked volumes on {count} match no bundle"));
+    }
+    if !unreported.is_empty() {
+        parts.push(format!("no complete report from {}", counted(unreported.len(), "node")));
+    }
+    parts.join("; ")
+}
+
+fn progress(deliveries: &[Delivery], gone: bool) -> String {
     match deliveries {
         [] => "there is no such bundle".into(),
         [one] if gone => having(one.carriers.len()),
@@ -105,9 +163,9 @@ pub fn brief(deliveries: &[Delivery], gone: bool) -> String {
     }
 }
 
-/// Which nodes report nothing.
-pub fn silent(nodes: &[&str]) -> String {
-    let few = nodes.iter().take(FEW).copied().collect::<Vec<_>>();
+/// Which nodes have no agent that reports.
+pub fn agentless(nodes: &[String]) -> String {
+    let few = nodes.iter().take(FEW).collect::<Vec<_>>();
     let more = match nodes.len() - few.len() {
         0 => String::new(),
         more => format!(" and {} more", thousands(more)),
@@ -119,18 +177,21 @@ pub fn silent(nodes: &[&str]) -> String {
 fn verdict(delivery: &Delivery) -> String {
     let Delivery { nodes, have, lacking, .. } = delivery;
     let (all, some) = (counted(*nodes, "node"), thousands(*have));
+    let have = if *nodes == 1 { "has it" } else { "have it" };
     match lacking.len() {
         _ if *nodes == 0 => "no node asks for it".into(),
-        0 => format!("{some} of {all} have it"),
-        1 => format!("{some} of {all} have it; this one does not"),
-        many => format!("{some} of {all} have it; these {} do not", thousands(many)),
+        0 => format!("{some} of {all} {have}"),
+        1 => format!("{some} of {all} {have}; this one does not"),
+        many => format!("{some} of {all} {have}; these {} do not", thousands(many)),
     }
 }
 
 fn nodes(all: &[At], format: Option<Format>, now: OffsetDateTime) -> String {
-    let head = ["NODE", "HAS", "VOLUMES", "REPORTED", "WHY"];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for At { node, reported, volumes } in all {
+    let states = all.iter().any(|at| at.state.is_some());
+    let head = ["NODE", "STATE", "HAS", "VOLUMES", "REPORTED", "WHY"];
+    let head = head.into_iter().filter(|column| states || *column != "STATE");
+    let mut rows = vec![head.map(str::to_owned).collect::<Vec<_>>()];
+    for At { node, reported, state, volumes } in all {
         for part in volumes {
             let reported = match reported.as_str() {
                 "" => "-".to_owned(),
@@ -138,10 +199,22 @@ fn nodes(all: &[At], format: Option<Format>, now: OffsetDateTime) -> String {
             };
             let why = print::plain(&part.message);
             let volumes = volumes_of(part, format == Some(Format::Wide));
-            rows.push(vec![print::word(node), has(&part.carries), volumes, reported, why]);
+            let mut row = vec![print::word(node)];
+            row.extend(state.map(|state| shortfall(state).to_owned()));
+            row.extend([has(&part.carries), volumes, reported, why]);
+            rows.push(row);
         }
     }
     print::table(&rows)
+}
+
+fn shortfall(state: Shortfall) -> &'static str {
+    match state {
+        Shortfall::Stale => "stale",
+        Shortfall::Truncated => "truncated",
+        Shortfall::Blocked => "blocked",
+        Shortfall::Silent => "silent",
+    }
 }
 
 fn has(carries: &Carries) -> String {
@@ -199,7 +272,16 @@ mod tests {
     fn at(node: &str, carries: Carries, names: &[&str], more: u32, message: &str) -> At {
         let names = names.iter().map(|&name| name.to_owned()).collect();
         let volumes = vec![Volumes { carries, names, more, message: message.to_owned() }];
-        At { node: node.to_owned(), reported: "2026-03-01T12:00:00Z".into(), volumes }
+        let reported = "2026-03-01T12:00:00Z".into();
+        At { node: node.to_owned(), reported, state: None, volumes }
+    }
+
+    fn lacking(at: At, state: Shortfall) -> At {
+        At { state: Some(state), ..at }
+    }
+
+    fn nothing() -> Overview {
+        Overview::default()
     }
 
     fn delivery(lacking: Vec<At>, leftover: Vec<At>) -> Delivery {
@@ -225,56 +307,100 @@ mod tests {
         let names = ["ns/a/v", "ns/b/v", "ns/c/v", "ns/d/v"];
         let two = delivery(
             vec![
-                at("n1", old, &names, 1000, "no\ndisk"),
-                at("n2", Carries::Unknown, &["host/x"], 0, ""),
+                lacking(at("n1", old, &names, 1000, "no\ndisk"), Shortfall::Blocked),
+                lacking(at("n2", Carries::Unknown, &["host/x"], 0, ""), Shortfall::Stale),
             ],
             vec![at("n3", other, &["host/x"], 0, "")],
         );
         assert_eq!(
-            one(&two, None, NOW),
+            one(&two, &nothing(), None, NOW),
             "\
 a:b:c: generation 3, 1 certificate, sha256:00
 4,998 of 5,000 nodes have it; these 2 do not:
-NODE   HAS            VOLUMES                                 REPORTED   WHY
-n1     generation 2   ns/a/v, ns/b/v, ns/c/v and 1,001 more   5m         no disk
-n2     not known      host/x                                  5m
+NODE   STATE     HAS            VOLUMES                                 REPORTED   WHY
+n1     blocked   generation 2   ns/a/v, ns/b/v, ns/c/v and 1,001 more   5m         no disk
+n2     stale     not known      host/x                                  5m
 1 node has it in volumes that should not have it any more:
 NODE   HAS            VOLUMES   REPORTED   WHY
 n3     0123456789ab   host/x    5m
 "
         );
-        assert!(one(&two, Some(Format::Wide), NOW).contains("ns/d/v and 1,000 more"));
-        assert_eq!(one(&two, Some(Format::Name), NOW), "n1\nn2\nn3\n");
-        assert!(carriers(&two, None, NOW).starts_with("a:b:c: 1 node has it:\nNODE"));
-        assert_eq!(carriers(&two, Some(Format::Name), NOW), "n3\n");
+        let wide = one(&two, &nothing(), Some(Format::Wide), NOW);
+        assert!(wide.contains("ns/d/v and 1,000 more"), "{wide}");
+        assert_eq!(one(&two, &nothing(), Some(Format::Name), NOW), "n1\nn2\nn3\n");
+        let have = carriers(&two, &nothing(), None, NOW);
+        assert!(have.starts_with("a:b:c: 1 node has it:\nNODE"), "{have}");
+        assert_eq!(carriers(&two, &nothing(), Some(Format::Name), NOW), "n3\n");
         let all = delivery(Vec::new(), Vec::new());
-        assert!(one(&all, None, NOW).ends_with("\n5,000 of 5,000 nodes have it.\n"));
-        assert_eq!(carriers(&all, None, NOW), "a:b:c: no node has it.\n");
+        let good = one(&all, &nothing(), None, NOW);
+        assert!(good.ends_with("\n5,000 of 5,000 nodes have it.\n"), "{good}");
+        assert_eq!(carriers(&all, &nothing(), None, NOW), "a:b:c: no node has it.\n");
+        let single = Delivery { nodes: 1, have: 1, ..all };
+        assert!(one(&single, &nothing(), None, NOW).ends_with("\n1 of 1 node has it.\n"));
         let gone = Delivery { exists: false, nodes: 0, have: 0, ..two };
         let gone = Delivery { lacking: Vec::new(), ..gone };
-        assert!(one(&gone, None, NOW).starts_with(
-            "a:b:c: there is no such bundle\n1 node has it in volumes that should not"
-        ));
+        let deleted = one(&gone, &nothing(), None, NOW);
+        assert!(
+            deleted.starts_with("a:b:c: deleted\n1 node has it in volumes that should not"),
+            "{deleted}"
+        );
+    }
+
+    #[test]
+    fn what_concerns_every_bundle_follows() {
+        let blocked = at("n8", Carries::Unknown, &["host/x"], 0, "no bundle matches name=y");
+        let unreported = Unreported { node: "n9".into(), message: "it has not reported".into() };
+        let overview = Overview {
+            unmatched: vec![lacking(blocked, Shortfall::Blocked)],
+            unreported: vec![unreported],
+            ..Overview::default()
+        };
+        let all = delivery(Vec::new(), Vec::new());
+        let text = one(&all, &overview, None, NOW);
+        let (_, rest) = text.split_once("nodes have it.\n").unwrap();
+        assert_eq!(
+            rest,
+            "\
+blocked volumes that match no bundle, on 1 node:
+NODE   STATE     HAS         VOLUMES   REPORTED   WHY
+n8     blocked   not known   host/x    5m         no bundle matches name=y
+no complete report from 1 node:
+NODE   WHY
+n9     it has not reported
+"
+        );
+        assert!(list(&overview, None, NOW).ends_with(rest));
+        assert!(carriers(&all, &overview, None, NOW).ends_with(rest));
+        assert_eq!(one(&all, &overview, Some(Format::Name), NOW), "n8\nn9\n");
+        let said = brief(&Overview { deliveries: vec![all], ..overview }, false);
+        let tail = "; blocked volumes on 1 node match no bundle; no complete report from 1 node";
+        assert_eq!(said, format!("5,000 of 5,000 nodes have it{tail}"));
     }
 
     #[test]
     fn all_of_them_in_a_table() {
         let one = || delivery(vec![at("n1", Carries::Nothing, &[], 0, "")], Vec::new());
         let unused = Delivery { name: "x".into(), exists: true, ..Delivery::default() };
+        let listed = |deliveries| Overview { deliveries, ..Overview::default() };
         assert_eq!(
-            list(&[one(), unused], None),
+            list(&listed(vec![one(), unused]), None, NOW),
             "\
 NAME    GENERATION   CERTIFICATES   NODES   HAVE IT   DO NOT   STATE
 a:b:c   3            1              5000    4999      1        incomplete
 x       0            0              0       0         0        unused
 "
         );
-        assert!(list(&[one()], Some(Format::Wide)).contains("SIGNER"));
-        assert_eq!(brief(&[one()], false), "4,999 of 5,000 nodes have it; this one does not");
-        assert_eq!(brief(&[one(), one()], false), "0 of 2 bundles are where they should be");
+        assert!(list(&listed(vec![one()]), Some(Format::Wide), NOW).contains("SIGNER"));
+        assert_eq!(
+            brief(&listed(vec![one()]), false),
+            "4,999 of 5,000 nodes have it; this one does not"
+        );
+        assert_eq!(
+            brief(&listed(vec![one(), one()]), false),
+            "0 of 2 bundles are where they should be"
+        );
         let many = (0..12).map(|i| format!("n{i}")).collect::<Vec<_>>();
-        let many = many.iter().map(String::as_str).collect::<Vec<_>>();
-        let said = silent(&many);
+        let said = agentless(&many);
         assert!(said.starts_with("no report on trust from 12 nodes: n0, n1, "), "{said}");
         assert!(said.ends_with(", n9 and 2 more"), "{said}");
     }

@@ -1,22 +1,23 @@
 //! What a server has: bundles, what nodes report, and nodes. First listed, then watched.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::ApiResource;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Client, ResourceExt as _};
+use kube::{Client, Resource, ResourceExt as _};
 use windlass_controllers::served::TRUST_BUNDLES;
+use windlass_node::register::object::is_ours;
 use windlass_node::trust::object;
 use windlass_node::volume::content::Bundle;
 
-use super::delivery::{Reported, World};
+use super::delivery::{NodeState, Reported, World};
 use crate::commands::connect;
 
 /// Objects to get at a time.
@@ -28,44 +29,54 @@ const GATHER: Duration = Duration::from_millis(100);
 pub struct Server {
     /// What it has.
     pub world: World,
-    events: BoxStream<'static, (What, watcher::Result<Event<DynamicObject>>)>,
+    events: BoxStream<'static, Seen>,
     /// What is listed anew.
     fresh: World,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Bundles,
     Reports,
+    Nodes,
+}
+
+/// Something that was seen, or why nothing can be.
+enum Seen {
+    Object(What, Event<DynamicObject>),
+    /// A Node may be large, so it is read as what it is and only what matters is kept.
+    Node(Event<Node>),
+    Failed(What, watcher::Error),
 }
 
 impl Server {
     /// Looks at everything once.
     pub async fn look(client: Client) -> Result<Self> {
         let resource = bundles(&client).await?;
-        let watch = |resource: &ApiResource| {
-            let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
-            watcher(api, watcher::Config::default().page_size(PAGE)).default_backoff().boxed()
-        };
-        let bundles = watch(&resource).map(|event| (What::Bundles, event));
-        let reports = watch(&object::resource()).map(|event| (What::Reports, event));
-        let events = futures::stream::select(bundles, reports).boxed();
+        let bundles = watch(&client, What::Bundles, &resource);
+        let reports = watch(&client, What::Reports, &object::resource());
+        let nodes = watcher(Api::<Node>::all(client.clone()), config()).default_backoff();
+        let nodes = nodes.map(|event| match event {
+            Ok(event) => Seen::Node(event),
+            Err(error) => Seen::Failed(What::Nodes, error),
+        });
+        let events = futures::stream::select_all([bundles, reports, nodes.boxed()]).boxed();
         let mut server = Self { world: World::default(), events, fresh: World::default() };
-        let mut missing = vec![What::Bundles, What::Reports];
+        let mut missing = vec![What::Bundles, What::Reports, What::Nodes];
         while !missing.is_empty() {
-            let (what, event) = connect::answer(server.next()).await??;
-            match event {
-                Ok(event) => {
-                    if server.take(what, event) {
-                        missing.retain(|each| *each != what);
-                    }
+            let seen = connect::answer(server.next()).await??;
+            match seen {
+                Seen::Failed(what, watcher::Error::InitialListFailed(error)) => {
+                    return Err(why(what, error));
                 }
-                Err(watcher::Error::InitialListFailed(error)) => return Err(why(what, error)),
                 // The first of the lists is watched already; that matters to those who wait.
-                Err(error) => tracing::debug!(%error, "the watch broke off"),
+                Seen::Failed(_, error) => tracing::debug!(%error, "the watch broke off"),
+                seen => {
+                    let listed = server.take(seen);
+                    missing.retain(|each| Some(*each) != listed);
+                }
             }
         }
-        server.world.nodes = nodes(&client).await?;
         Ok(server)
     }
 
@@ -87,63 +98,100 @@ impl Server {
     }
 
     async fn step(&mut self) -> Result<()> {
-        let (what, event) = self.next().await?;
-        match event {
-            Ok(event) => {
-                self.take(what, event);
-                Ok(())
-            }
-            Err(
+        match self.next().await? {
+            Seen::Failed(
+                what,
                 watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error),
             ) if matches!(&error, kube::Error::Api(status) if matches!(status.code, 401 | 403)) => {
                 Err(why(what, error))
             }
-            Err(error) => {
+            Seen::Failed(_, error) => {
                 tracing::debug!(%error, "the watch broke off");
+                Ok(())
+            }
+            seen => {
+                self.take(seen);
                 Ok(())
             }
         }
     }
 
-    async fn next(&mut self) -> Result<(What, watcher::Result<Event<DynamicObject>>)> {
+    async fn next(&mut self) -> Result<Seen> {
         match self.events.next().await {
-            Some(event) => Ok(event),
+            Some(seen) => Ok(seen),
             None => bail!("the watch ended"),
         }
     }
 
-    /// Takes note of an event; whether it ends a list.
-    fn take(&mut self, what: What, event: Event<DynamicObject>) -> bool {
+    /// Takes note of an event; which list it ends.
+    fn take(&mut self, seen: Seen) -> Option<What> {
+        match seen {
+            Seen::Object(What::Bundles, event) => self.take_bundle(event),
+            Seen::Object(_, event) => self.take_report(event),
+            Seen::Node(event) => self.take_node(event),
+            Seen::Failed(..) => None,
+        }
+    }
+
+    fn take_bundle(&mut self, event: Event<DynamicObject>) -> Option<What> {
         let Self { world, fresh, .. } = self;
-        match (what, event) {
-            (What::Bundles, Event::Init) => {
-                (fresh.known, fresh.bundles) = Default::default();
-            }
-            (What::Reports, Event::Init) => fresh.reports.clear(),
-            (What::Bundles, Event::InitApply(found)) => fresh.set_bundle(bundle(&found)),
-            (What::Bundles, Event::Apply(found)) => world.set_bundle(bundle(&found)),
-            (What::Bundles, Event::Delete(found)) => world.remove_bundle(&found.name_any()),
-            (What::Reports, Event::InitApply(found)) => {
-                fresh.reports.insert(found.name_any(), reported(&found));
-            }
-            (What::Reports, Event::Apply(found)) => {
-                world.reports.insert(found.name_any(), reported(&found));
-            }
-            (What::Reports, Event::Delete(found)) => {
-                world.reports.remove(&found.name_any());
-            }
-            (What::Bundles, Event::InitDone) => {
+        match event {
+            Event::Init => (fresh.known, fresh.bundles) = Default::default(),
+            Event::InitApply(found) => fresh.set_bundle(bundle(&found)),
+            Event::Apply(found) => world.set_bundle(bundle(&found)),
+            Event::Delete(found) => world.remove_bundle(&found.name_any()),
+            Event::InitDone => {
                 world.known = std::mem::take(&mut fresh.known);
                 world.bundles = std::mem::take(&mut fresh.bundles);
-                return true;
-            }
-            (What::Reports, Event::InitDone) => {
-                world.reports = std::mem::take(&mut fresh.reports);
-                return true;
+                return Some(What::Bundles);
             }
         }
-        false
+        None
     }
+
+    fn take_report(&mut self, event: Event<DynamicObject>) -> Option<What> {
+        let (world, fresh) = (&mut self.world.reports, &mut self.fresh.reports);
+        take(event, world, fresh, reported).then_some(What::Reports)
+    }
+
+    fn take_node(&mut self, event: Event<Node>) -> Option<What> {
+        let (world, fresh) = (&mut self.world.nodes, &mut self.fresh.nodes);
+        take(event, world, fresh, state).then_some(What::Nodes)
+    }
+}
+
+/// Takes note of an event of objects that are kept by name; whether it ends a list.
+fn take<K: Resource<DynamicType = D>, D, T>(
+    event: Event<K>,
+    world: &mut BTreeMap<String, T>,
+    fresh: &mut BTreeMap<String, T>,
+    read: impl Fn(&K) -> T,
+) -> bool {
+    match event {
+        Event::Init => fresh.clear(),
+        Event::InitApply(found) => drop(fresh.insert(found.name_any(), read(&found))),
+        Event::Apply(found) => drop(world.insert(found.name_any(), read(&found))),
+        Event::Delete(found) => drop(world.remove(&found.name_any())),
+        Event::InitDone => {
+            *world = std::mem::take(fresh);
+            return true;
+        }
+    }
+    false
+}
+
+fn config() -> watcher::Config {
+    watcher::Config::default().page_size(PAGE)
+}
+
+fn watch(client: &Client, what: What, resource: &ApiResource) -> BoxStream<'static, Seen> {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
+    let events = watcher(api, config()).default_backoff();
+    let seen = events.map(move |event| match event {
+        Ok(event) => Seen::Object(what, event),
+        Err(error) => Seen::Failed(what, error),
+    });
+    seen.boxed()
 }
 
 fn why(what: What, error: kube::Error) -> anyhow::Error {
@@ -168,25 +216,6 @@ async fn bundles(client: &Client) -> Result<ApiResource> {
     bail!("the server has no ClusterTrustBundles")
 }
 
-/// The names of all nodes, if they are shown.
-async fn nodes(client: &Client) -> Result<Option<BTreeSet<String>>> {
-    let api: Api<Node> = Api::all(client.clone());
-    let mut wanted = ListParams::default().limit(PAGE);
-    let mut names = BTreeSet::new();
-    loop {
-        let page = match connect::answer(api.list_metadata(&wanted)).await? {
-            Ok(page) => page,
-            Err(kube::Error::Api(status)) if status.code == 403 => return Ok(None),
-            Err(error) => return Err(connect::explain(error)),
-        };
-        names.extend(page.items.iter().map(kube::ResourceExt::name_any));
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => wanted = wanted.continue_token(&token),
-            None => return Ok(Some(names)),
-        }
-    }
-}
-
 fn bundle(found: &DynamicObject) -> Bundle {
     let spec = |field: &str| found.data["spec"][field].as_str().unwrap_or_default();
     let generation = found.metadata.generation.unwrap_or_default();
@@ -202,5 +231,19 @@ fn reported(found: &DynamicObject) -> Reported {
     Reported {
         status: serde_json::from_value(status).unwrap_or_default(),
         at: at.map(|time| time.to_string()).unwrap_or_default(),
+    }
+}
+
+/// What a Node says of its agent. One without a Ready condition has not been judged yet.
+fn state(found: &Node) -> NodeState {
+    let conditions = found.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let ready = conditions.into_iter().flatten().find(|one| one.type_ == "Ready");
+    let since = |ready: &NodeCondition| {
+        let since = ready.last_transition_time.as_ref().map(|time| time.0.to_string());
+        since.unwrap_or_default()
+    };
+    NodeState {
+        ours: is_ours(found),
+        lost: ready.filter(|ready| ready.status == "Unknown").map(since),
     }
 }

@@ -58,6 +58,7 @@ pub fn world(bundles: Vec<Bundle>, reports: &[(&str, Value)]) -> World {
         let status = serde_json::from_value(status).unwrap();
         let at = "2026-03-01T12:00:00Z".to_owned();
         world.reports.insert((*node).to_owned(), Reported { status, at });
+        world.nodes.insert((*node).to_owned(), NodeState { ours: true, lost: None });
     }
     world
 }
@@ -75,7 +76,7 @@ fn lines(world: &World) -> Vec<String> {
             each.state()
         )
     };
-    deliveries(world).into_iter().map(line).collect()
+    overview(world).deliveries.into_iter().map(line).collect()
 }
 
 #[test]
@@ -91,7 +92,7 @@ fn nodes_have_what_all_their_volumes_have() {
     ];
     let world = world(vec![new.clone(), bundle("y", "", 1, 0)], &reports);
     assert_eq!(lines(&world), ["x 2/5 -[n2,n3,n4] +[] incomplete", "y 0/0 -[] +[] unused"]);
-    let found = deliveries(&world);
+    let found = overview(&world).deliveries;
     let carries = found[0].lacking.iter().map(|at| at.volumes[0].carries.clone());
     let digest = digest_text(&old.anchors.digest());
     let before = Carries::Bundle { generation: 1, digest };
@@ -120,9 +121,14 @@ fn labels_say_who_should_have_it() {
     let world = world(vec![live, next], &reports);
     assert_eq!(
         lines(&world),
-        ["a.b:c:live 4/4 -[] +[] delivered", "a.b:c:next 1/2 -[n3] +[n2] incomplete"]
+        ["a.b:c:live 4/5 -[n4] +[] incomplete", "a.b:c:next 1/3 -[n3,n4] +[n2] incomplete"]
     );
-    assert!(deliveries(&world)[1].is_of("a.b/c") && !deliveries(&world)[1].is_of("a.b/d"));
+    let why = "no bundle matches signerName=a.b/c without a labelSelector";
+    assert_eq!(overview(&world).deliveries[0].lacking[0].volumes[0].message, why);
+    assert!(
+        overview(&world).deliveries[1].is_of("a.b/c")
+            && !overview(&world).deliveries[1].is_of("a.b/d")
+    );
 }
 
 #[test]
@@ -142,12 +148,12 @@ fn those_that_are_gone_are_seen_where_they_are() {
     assert_eq!(
         lines(&world),
         [
-            "a.b:c:gone 0/0 -[] +[n2] gone",
+            "a.b:c:gone 1/1 -[] +[n2] gone",
             "a.b:c:live 1/2 -[n2] +[] incomplete",
             "never 0/1 -[n3] +[] absent",
         ]
     );
-    let found = deliveries(&world);
+    let found = overview(&world).deliveries;
     assert!(found[0].is_of("a.b/c") && !found[2].is_of("a.b/c"));
     assert_eq!(found[0].carriers[0].volumes.len(), 2);
     assert_eq!(found[1].lacking[0].volumes[0].message, "no disk");
@@ -160,13 +166,72 @@ fn a_report_that_is_cut_proves_nothing() {
     let mut world = world(vec![new.clone()], &[("n1", json!([source("x", &[&new])]))]);
     world.reports.get_mut("n1").unwrap().status.more_sources = 1;
     assert_eq!(lines(&world), ["x 0/1 -[n1] +[] incomplete"]);
-    assert_eq!(deliveries(&world)[0].lacking[0].volumes[0].message, CUT);
+    assert_eq!(overview(&world).deliveries[0].lacking[0].volumes[0].message, CUT);
 }
 
 #[test]
 fn nodes_without_a_report_are_told_apart() {
     let mut world = world(Vec::new(), &[("n1", json!([]))]);
-    assert!(world.silent().is_empty());
-    world.nodes = Some(["n1", "n2"].map(str::to_owned).into());
-    assert_eq!(world.silent(), ["n2"]);
+    assert!(overview(&world).agentless.is_empty() && overview(&world).unreported.is_empty());
+    let node = |ours| NodeState { ours, lost: None };
+    world.nodes.extend([("n2".to_owned(), node(false)), ("n3".to_owned(), node(true))]);
+    world.reports.get_mut("n1").unwrap().status.more_sources = 1;
+    let found = overview(&world);
+    assert_eq!(found.agentless, ["n2"]);
+    let unreported = [Unreported::new("n1", CUT), Unreported::new("n3", NO_REPORT)];
+    assert_eq!(found.unreported, unreported);
+}
+
+#[test]
+fn a_selection_that_matches_nothing_counts_where_it_may_have_been_meant() {
+    let (live, other) = (bundle("a.b:c:live", "live", 1, 0), bundle("roots", "", 1, 1));
+    let mut optional = source("set=lvie", &[]);
+    optional["optional"] = json!(true);
+    let mut signer = source("set=live", &[]);
+    signer["signerName"] = json!("a.b/d");
+    let reports = [
+        ("n1", json!([source("set=live", &[&live])])),
+        ("n2", json!([source("set=lvie", &[])])),
+        ("n3", json!([source("a.b:c:lvie", &[])])),
+        ("n4", json!([signer])),
+        ("n5", json!([source("rots", &[])])),
+        ("n6", json!([source("x.y:z:live", &[])])),
+        ("n7", json!([optional])),
+    ];
+    let world = world(vec![live, other], &reports);
+    assert_eq!(
+        lines(&world),
+        [
+            "a.b:c:live 1/3 -[n2,n3] +[] incomplete",
+            "a.b:c:lvie 0/1 -[n3] +[] absent",
+            "roots 0/1 -[n5] +[] incomplete",
+            "rots 0/1 -[n5] +[] absent",
+            "x.y:z:live 0/1 -[n6] +[] absent",
+        ]
+    );
+    let found = overview(&world);
+    let at = &found.deliveries[0].lacking[0];
+    assert_eq!(at.state, Some(Shortfall::Blocked));
+    let why = "no bundle matches signerName=a.b/c, labelSelector set=lvie";
+    assert_eq!(at.volumes[0].message, why);
+    let unmatched = found.unmatched.iter().map(|at| at.node.as_str()).collect::<Vec<_>>();
+    assert_eq!(unmatched, ["n4", "n6"]);
+    assert_eq!(found.unmatched[1].volumes[0].message, "no bundle matches name=x.y:z:live");
+}
+
+#[test]
+fn a_silent_node_has_nothing() {
+    let new = bundle("x", "", 2, 1);
+    let has = || json!([source("x", &[&new])]);
+    let mut world = world(vec![new.clone()], &[("n1", has()), ("n2", has()), ("n3", has())]);
+    assert_eq!(lines(&world), ["x 3/3 -[] +[] delivered"]);
+    world.nodes.get_mut("n2").unwrap().lost = Some("2026-03-01T12:01:00Z".into());
+    world.nodes.remove("n3");
+    assert_eq!(lines(&world), ["x 1/3 -[n2,n3] +[] incomplete"]);
+    let found = &overview(&world).deliveries[0];
+    let why = found.lacking.iter().map(|at| at.volumes[0].message.as_str()).collect::<Vec<_>>();
+    assert_eq!(why, ["node status Unknown since 2026-03-01T12:01:00Z", "the Node does not exist"]);
+    assert!(found.lacking.iter().all(|at| at.state == Some(Shortfall::Silent)));
+    // What it had is still there.
+    assert_eq!(found.carriers.len(), 3);
 }
