@@ -1,6 +1,7 @@
 //! What the agent holds, waits for and why, in a file that `windlass node status` reads.
 
 use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -8,7 +9,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::files::{DiskError, Files};
-use crate::keeper::report::Reports;
+use crate::keeper::report::{CertificateReport, Reports};
 use crate::manager::{Doing, HeldReport, Report};
 use crate::register::Registration;
 use crate::template::Purpose;
@@ -19,6 +20,10 @@ pub const FILE: &str = "windlass-node-status.json";
 const READABLE: u32 = 0o644;
 /// How many volumes with problems are named.
 const MOST_PROBLEMS: usize = 20;
+/// How many certificates in volumes are listed. The file stays far below [`LARGEST`].
+const MOST_CERTIFICATES: usize = 200;
+/// How many alternative names are listed of one certificate.
+const MOST_NAMES: usize = 10;
 /// Larger ones are not ours.
 const LARGEST: usize = 1 << 20;
 
@@ -51,13 +56,50 @@ pub struct Volumes {
     /// What is wrong with the file of the machine's own; those of the last good one are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_problem: Option<String>,
-    /// How many have files.
+    /// How many have the files that they should have. Each volume is counted once: as ready, blocked or
+    /// pending.
     pub ready: usize,
-    /// How many do not have those that they should have.
+    /// How many do not, and keep older files or have none.
     pub blocked: usize,
+    /// How many have not been examined yet.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub pending: usize,
     /// Some of those, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<VolumeProblem>,
+    /// The certificates in their files; those that expire first are listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub certificates: Vec<VolumeCertificate>,
+    /// How many more certificates there are.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more_certificates: usize,
+}
+
+/// A certificate in a volume.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeCertificate {
+    /// `host/name` for a projection, `namespace/pod/volume` for a volume of a pod.
+    pub volume: String,
+    /// The signer it was requested from.
+    pub signer: String,
+    /// The common name of its subject.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub common_name: String,
+    /// The first of its alternative names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
+    /// The common name of its issuer.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub issuer: String,
+    /// Its serial number, in hexadecimal digits.
+    pub serial: String,
+    /// The beginning of its validity.
+    #[serde(with = "time::serde::rfc3339")]
+    pub not_before: OffsetDateTime,
+    /// The end of its validity.
+    #[serde(with = "time::serde::rfc3339")]
+    pub not_after: OffsetDateTime,
 }
 
 /// What is the matter with a volume.
@@ -186,13 +228,17 @@ impl Status {
     }
 }
 
-/// Whether an agent is at work with these certificates; `None` if that cannot be said.
-pub fn is_running(directory: &Path) -> Option<bool> {
-    let directory = File::open(directory).ok()?;
+/// Whether an agent keeps its certificates in this directory now.
+pub fn is_running(directory: &Path) -> std::io::Result<bool> {
+    let directory = match File::open(directory) {
+        Ok(directory) => directory,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
     match directory.try_lock_shared() {
-        Ok(()) => Some(false),
-        Err(TryLockError::WouldBlock) => Some(true),
-        Err(TryLockError::Error(_)) => None,
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(error),
     }
 }
 
@@ -280,10 +326,45 @@ impl Volumes {
             Some(VolumeProblem { volume: id.to_string(), ready, message })
         });
         let problems = blocked.clone().take(MOST_PROBLEMS).collect();
-        let ready = reports.values().filter(|report| report.ready).count();
-        let file_problem = wrong.map(str::to_owned);
-        Self { file_problem, ready, blocked: blocked.count(), problems }
+        let unblocked = reports.values().filter(|report| report.blocked.is_none());
+        let ready = unblocked.clone().filter(|report| report.ready).count();
+        let certificates = reports.iter().flat_map(|(id, report)| {
+            report.certificates.iter().map(|found| VolumeCertificate::of(id.to_string(), found))
+        });
+        let mut certificates = certificates.collect::<Vec<_>>();
+        certificates.sort_by(|a, b| (a.not_after, &a.volume).cmp(&(b.not_after, &b.volume)));
+        let more_certificates = certificates.len().saturating_sub(MOST_CERTIFICATES);
+        certificates.truncate(MOST_CERTIFICATES);
+        Self {
+            file_problem: wrong.map(str::to_owned),
+            ready,
+            blocked: blocked.count(),
+            pending: unblocked.count() - ready,
+            problems,
+            certificates,
+            more_certificates,
+        }
     }
+}
+
+impl VolumeCertificate {
+    fn of(volume: String, found: &CertificateReport) -> Self {
+        Self {
+            volume,
+            signer: found.signer.clone(),
+            common_name: found.common_name.clone(),
+            names: found.names.iter().take(MOST_NAMES).cloned().collect(),
+            issuer: found.issuer.clone(),
+            serial: found.serial.clone(),
+            not_before: found.not_before,
+            not_after: found.not_after,
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// A moment, to the second.
@@ -333,6 +414,15 @@ mod tests {
 
     #[test]
     fn volumes_are_counted_and_some_problems_told() {
+        let certificate = |number: usize| CertificateReport {
+            signer: "a.b/c".into(),
+            common_name: "web".into(),
+            names: (0..20).map(|name| format!("{name}.example.com")).collect(),
+            issuer: "root".into(),
+            serial: format!("{number:04x}"),
+            not_before: START,
+            not_after: START - time::Duration::minutes(i64::try_from(number).unwrap()),
+        };
         let volume = |number: usize| VolumeId { owner: Owner::Host, name: number.to_string() };
         let report = |number: usize| VolumeReport {
             directory: "v".into(),
@@ -341,10 +431,17 @@ mod tests {
             blocked: (number < 50).then(|| format!("no {number}")),
             changed: None,
             anchors: Vec::new(),
+            certificates: vec![certificate(number)],
         };
-        let reports = (0..60).map(|number| (volume(number), Arc::new(report(number)))).collect();
+        let reports = (0..300).map(|number| (volume(number), Arc::new(report(number)))).collect();
         let volumes = Volumes::of(&Arc::new(reports), None);
-        assert_eq!((volumes.ready, volumes.blocked, volumes.problems.len()), (30, 50, 20));
+        // Those that are blocked and keep older files are counted once.
+        assert_eq!((volumes.ready, volumes.blocked, volumes.pending), (125, 50, 125));
+        assert_eq!(volumes.problems.len(), 20);
+        assert_eq!((volumes.certificates.len(), volumes.more_certificates), (200, 100));
+        let soonest = &volumes.certificates[0];
+        assert_eq!((&*soonest.volume, &*soonest.serial), ("host/299", "012b"));
+        assert_eq!(soonest.names.len(), 10);
         let first = &volumes.problems[0];
         assert_eq!((&*first.volume, &*first.message, first.ready), ("host/0", "no 0", true));
     }
@@ -360,11 +457,11 @@ mod tests {
     #[test]
     fn an_agent_at_work_is_seen() {
         let place = tempfile::tempdir().unwrap();
-        assert_eq!(is_running(place.path()), Some(false));
+        assert!(!is_running(place.path()).unwrap());
         let lock = crate::store::Lock::take(place.path(), &Files::default()).unwrap();
-        assert_eq!(is_running(place.path()), Some(true));
+        assert!(is_running(place.path()).unwrap());
         drop(lock);
-        assert_eq!(is_running(place.path()), Some(false));
-        assert_eq!(is_running(&place.path().join("none")), None);
+        assert!(!is_running(place.path()).unwrap());
+        assert!(!is_running(&place.path().join("none")).unwrap());
     }
 }

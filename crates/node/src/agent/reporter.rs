@@ -62,7 +62,9 @@ impl Reporter {
             node: self.node.clone(),
             written: (self.clock)().wall,
             process: std::process::id(),
-            certificate_directory: self.cert_dir.clone(),
+            // Whoever reads it is in another directory.
+            certificate_directory: std::path::absolute(&self.cert_dir)
+                .unwrap_or_else(|_| self.cert_dir.clone()),
             certificates,
             server: Server::of(&self.registration.borrow_and_update()),
             volumes: Volumes::of(

@@ -262,6 +262,7 @@ impl Work {
             last: None,
             seen: Vec::new(),
             carried: Vec::new(),
+            certificates: Vec::new(),
             changed: None,
             failures: 0,
             retry_at: None,

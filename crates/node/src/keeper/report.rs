@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use time::OffsetDateTime;
+use windlass_pki::{AltNames, ForeignCertificate, labelled_certificates};
 
 use crate::metrics::volumes::SourceType;
 use crate::volume::content::{Digest, Select};
@@ -28,6 +29,47 @@ pub struct VolumeReport {
     pub changed: Option<OffsetDateTime>,
     /// Which anchors are in its files: one for each source of anchors.
     pub anchors: Vec<AnchorsReport>,
+    /// Which certificates are in its files, as far as this process has written them.
+    pub certificates: Vec<CertificateReport>,
+}
+
+/// A certificate in a file, with its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateReport {
+    /// The signer it was requested from.
+    pub signer: String,
+    /// The common name of its subject; may be empty.
+    pub common_name: String,
+    /// Its alternative names of all types.
+    pub names: Vec<String>,
+    /// The common name of its issuer; may be empty.
+    pub issuer: String,
+    /// Its serial number, in hexadecimal digits.
+    pub serial: String,
+    /// The beginning of its validity.
+    pub not_before: OffsetDateTime,
+    /// The end of its validity.
+    pub not_after: OffsetDateTime,
+}
+
+impl CertificateReport {
+    /// The first certificate of a chain (PEM), if it can be read.
+    pub fn of_chain(signer: &str, chain: &str) -> Option<CertificateReport> {
+        let leaf = labelled_certificates(chain.as_bytes()).next()?;
+        let leaf = ForeignCertificate::from_der(&leaf).ok()?;
+        let AltNames { dns_names, email_addresses, ip_addresses, uris } = leaf.alt_names();
+        let addresses = ip_addresses.iter().map(ToString::to_string);
+        let names = uris.iter().chain(dns_names).cloned().chain(addresses);
+        Some(CertificateReport {
+            signer: signer.to_owned(),
+            common_name: leaf.subject().common_name().to_owned(),
+            names: names.chain(email_addresses.iter().cloned()).collect(),
+            issuer: leaf.issuer().common_name().to_owned(),
+            serial: leaf.serial().iter().map(|octet| format!("{octet:02x}")).collect(),
+            not_before: leaf.not_before(),
+            not_after: leaf.not_after(),
+        })
+    }
 }
 
 /// Anchors in a file.

@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use super::needs::{self, Seen};
 use super::place::Place;
-use super::report::{AnchorsReport, Carried, VolumeReport};
+use super::report::{AnchorsReport, Carried, CertificateReport, VolumeReport};
 use super::tell::Mount;
 use super::world::Gathered;
 use crate::clock::Clock;
@@ -65,6 +65,8 @@ pub struct Volume {
     pub seen: Vec<Arc<Seen>>,
     /// What the disk has of them.
     pub carried: Vec<Option<Carried>>,
+    /// The certificates that the disk has.
+    pub certificates: Vec<CertificateReport>,
     /// When its files last changed.
     pub changed: Option<OffsetDateTime>,
     /// How often the disk did not do it, one time after the other.
@@ -113,11 +115,13 @@ pub struct Made {
 }
 
 /// It is on the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
     pub last: Last,
     /// None if it was known without looking.
     pub written: Option<Written>,
+    /// The certificates in it.
+    pub certificates: Vec<CertificateReport>,
 }
 
 /// It is not.
@@ -161,6 +165,7 @@ impl Volume {
             blocked: self.blocked.as_ref().map(ToString::to_string),
             changed: self.changed,
             anchors: anchors.collect(),
+            certificates: self.certificates.clone(),
         }
     }
 
@@ -220,8 +225,9 @@ fn try_make(order: &Order) -> Result<Done, Trouble> {
         }
     };
     let plain = payload.digest();
+    let certificates = order.gathered.certificates(&order.definition);
     if let Some(last) = order.last.filter(|last| last.plain == plain) {
-        return Ok(Done { last, written: None });
+        return Ok(Done { last, written: None, certificates });
     }
     let (payload, whole) = match &order.projection {
         None => (payload, plain),
@@ -233,5 +239,5 @@ fn try_make(order: &Order) -> Result<Done, Trouble> {
     };
     let written = order.writer.write(&payload, (order.clock)().wall);
     let written = written.map_err(|error| Trouble::Disk(error.to_string()))?;
-    Ok(Done { last: Last { plain, whole }, written: Some(written) })
+    Ok(Done { last: Last { plain, whole }, written: Some(written), certificates })
 }

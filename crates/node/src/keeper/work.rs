@@ -378,7 +378,7 @@ impl Work {
             }
         }
         (volume.decided, volume.retry_at) = (true, None);
-        let Done { last, written } = match made.outcome {
+        let Done { last, written, certificates } = match made.outcome {
             Ok(done) => done,
             Err(Trouble::Disk(why)) => return self.disk_failed(id, why),
             Err(Trouble::Blocked(blocked)) => {
@@ -403,7 +403,7 @@ impl Work {
                 self.keeper.metrics.delivered(took, since_change);
             }
         }
-        volume.carried = carried;
+        (volume.carried, volume.certificates) = (carried, certificates);
         if let (Some(_), Owned::Host(projection)) = (written, &volume.owned) {
             self.keeper.notifier.written(projection, last.whole);
         }

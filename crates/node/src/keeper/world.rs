@@ -8,6 +8,7 @@ use zeroize::Zeroizing;
 
 use super::machine::RESOURCES;
 use super::needs;
+use super::report::CertificateReport;
 use crate::certificates::Certificates;
 use crate::sources::bundles::View;
 use crate::sources::objects::{Known, ObjectKind, Objects};
@@ -79,6 +80,18 @@ impl Gathered {
         let pairs = pairs.map(|(index, _)| (index, sources.certificates.get(&source(index))));
         gathered.certificates = pairs.collect();
         gathered
+    }
+
+    /// The certificates of a definition's sources that are at hand.
+    pub fn certificates(&self, definition: &Definition) -> Vec<CertificateReport> {
+        let sources = needs::certificates(definition);
+        let reports = sources.filter_map(|(index, source)| match self.certificates.get(&index) {
+            Some(Obtained::Is(credential)) => {
+                CertificateReport::of_chain(&source.signer, &credential.chain)
+            }
+            Some(Obtained::Not(_)) | None => None,
+        });
+        reports.collect()
     }
 
     /// It, for deciding.

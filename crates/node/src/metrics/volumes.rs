@@ -195,6 +195,7 @@ mod tests {
             blocked: None,
             changed: None,
             anchors: Vec::new(),
+            certificates: Vec::new(),
         };
         let states = BTreeMap::from([(("a.b/c".to_owned(), "fresh"), 4)]);
         let mut text = String::new();

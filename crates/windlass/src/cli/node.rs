@@ -43,7 +43,7 @@ pub struct NodeArgs {
 pub enum NodeCommand {
     /// Show what the node of this machine holds, until when, what it waits for and why.
     ///
-    /// Exits with 1 if it has no certificate with which the server knows it.
+    /// Exits with 1 if the agent is not running, or if the node has no valid client certificate.
     Status(NodeStatusArgs),
 }
 

@@ -199,8 +199,9 @@ fn a_machine_joins_by_the_printed_command_and_stays() {
     assert!(ttl.unwrap().parse::<i64>().unwrap() > 300 * 24 * 3600, "{metrics}");
     node.stop();
     let said = status(&admin, &[]);
-    assert!(said.status.success(), "it has what it needs");
+    assert_eq!(said.status.code(), Some(1), "the agent is not running");
     assert!(String::from_utf8(said.stdout).unwrap().contains("not running"));
+    assert!(String::from_utf8(said.stderr).unwrap().contains("the node agent is not running"));
 }
 
 #[test]
@@ -492,6 +493,39 @@ async fn a_node_serves_with_a_certificate_for_its_addresses() {
 }
 
 #[test]
+fn an_agent_that_stops_is_noticed_and_comes_back() {
+    let place = Place::new();
+    let mut command = place.up("127.0.0.1:0");
+    command.args(["--node-monitor-grace-period=15s", "--node-monitor-period=100ms"]);
+    let Ok(server) = place.launch(command) else { panic!("it did not start") };
+    let admin = Kubectl::on(server);
+    let node = Node::join(&admin, "");
+    is_ready(&admin);
+    until("no report", || {
+        let reports = admin.ok(&["get", "nodetrusts", "-o", "name"]);
+        (!reports.is_empty()).then_some(())
+    });
+    ok(&admin, &["trust", "status"]);
+    let pid = Pid::from_raw(i32::try_from(node.child.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    let ready = |status: &str| {
+        let path = "jsonpath={.status.conditions[?(@.type=='Ready')].status}";
+        until("the condition does not change", || {
+            (admin.ok(&["get", "node", "n1", "-o", path]) == status).then_some(())
+        });
+    };
+    ready("Unknown");
+    until("no event", || {
+        admin.ok(&["describe", "node", "n1"]).contains("NodeNotReady").then_some(())
+    });
+    kill_process(pid, Signal::CONT).unwrap();
+    ready("True");
+    let conditions = admin.json(&["get", "node", "n1"])["status"]["conditions"].clone();
+    assert_eq!(conditions.as_array().unwrap().len(), 1, "{conditions}");
+    node.stop();
+}
+
+#[test]
 fn up_can_be_a_node_of_its_own() {
     let place = Place::new();
     let up = |place: &Place| {
@@ -505,6 +539,12 @@ fn up_can_be_a_node_of_its_own() {
     let Ok(server) = place.launch(command) else { panic!("it does not start") };
     let admin = Kubectl::on(server);
     is_ready(&admin);
+    let data = admin.server.place().path().join("data").join("node");
+    for directory in [data.clone(), data.join("pki")] {
+        let args = ["node", "status", "--cert-dir", directory.to_str().unwrap()];
+        let said = ok(&admin, &args);
+        assert!(said.contains("running (process "), "{said}");
+    }
     let binding = "windlass:node-autoapprove-certificate-rotation";
     admin.ok(&["get", "clusterrolebinding", binding]);
     let metrics = admin.ok(&["get", "--raw", "/metrics"]);

@@ -43,6 +43,7 @@ pub fn volume(anchors: Vec<AnchorsReport>, blocked: Option<&str>) -> Arc<VolumeR
         blocked: blocked.map(str::to_owned),
         changed: None,
         anchors,
+        certificates: Vec::new(),
     })
 }
 

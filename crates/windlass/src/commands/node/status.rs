@@ -1,5 +1,7 @@
 //! `windlass node status`: what the agent of this machine says of itself.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -8,32 +10,38 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use windlass_api::age::human_duration;
-use windlass_node::status::{Certificate, Held, Status, VolumeProblem, Volumes, is_running};
+use windlass_node::status::{
+    Certificate, Held, Status, VolumeCertificate, VolumeProblem, Volumes, is_running,
+};
 
 use crate::cli::{Format, NodeStatusArgs};
 use crate::commands::print;
 
-/// Prints it; fails if the node has no certificate with which it is known.
+/// Prints it; fails if no agent is running, or if the node has no valid client certificate.
 pub fn show(arguments: &NodeStatusArgs) -> Result<()> {
     let directory = directory(arguments);
     let status = Status::read(directory).map_err(anyhow::Error::msg)?;
-    let (running, doubt) = (is_running(&arguments.cert_dir), doubt(directory));
+    let running = running(arguments, directory, status.as_ref());
+    let doubt = doubt(directory);
     let status = status.with_context(|| {
         let shown = directory.display();
-        match (running, doubt) {
-            (Some(true), Some(doubt)) => format!("an agent is running, but {shown} {doubt}"),
-            (Some(true), None) => {
+        match (&running, doubt) {
+            (Ok(true), Some(doubt)) => format!("an agent is running, but {shown} {doubt}"),
+            (Ok(true), None) => {
                 format!("an agent is running, with another --root-dir than {shown}")
             }
             _ => format!("no node agent has written its status to {shown}"),
         }
     })?;
-    if let Some(doubt) = doubt.filter(|_| running == Some(true)) {
+    if let Some(doubt) = doubt.filter(|_| matches!(running, Ok(true))) {
         eprintln!("warning: {} {doubt}; this may be old", directory.display());
     }
-    let view = View { running, status };
+    let view = View { running: running.as_ref().ok().copied(), status };
     let now = OffsetDateTime::now_utc();
     print::show(&view, arguments.output.format, |format| text(&view, format, now))?;
+    if !running.context("cannot tell whether the node agent is running")? {
+        bail!("the node agent is not running");
+    }
     let client = view.status.certificates.iter().find(|one| one.purpose == "client");
     let held = client
         .and_then(|client| client.held.as_ref())
@@ -44,11 +52,47 @@ pub fn show(arguments: &NodeStatusArgs) -> Result<()> {
     Ok(())
 }
 
-/// Where the status is, unless told: with the certificates, or one above them as `up` has it.
+/// Where the status is, unless told: with the certificates, or one above them as `up` has it. The parent
+/// may be the directory of another agent, which keeps its certificates elsewhere.
 fn directory(arguments: &NodeStatusArgs) -> &Path {
     let with = arguments.cert_dir.as_path();
-    let above = with.parent().filter(|above| !has_status(with) && has_status(above));
+    let above = with.parent().filter(|above| {
+        let status = || Status::read(above).ok().flatten();
+        let of_these = |status: Status| is_same(&status.certificate_directory, with);
+        !has_status(with) && has_status(above) && status().is_some_and(of_these)
+    });
     arguments.root_dir.as_deref().or(above).unwrap_or(with)
+}
+
+/// Whether two paths are one directory. An agent in a container has other paths than this process.
+fn is_same(recorded: &Path, given: &Path) -> bool {
+    match (fs::metadata(recorded), fs::metadata(given)) {
+        (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
+        _ => recorded.file_name() == given.file_name(),
+    }
+}
+
+/// Whether the agent is running: it holds a lock on the directory of its certificates, which need not be
+/// the one that was given, but may be below it.
+fn running(
+    arguments: &NodeStatusArgs,
+    directory: &Path,
+    status: Option<&Status>,
+) -> std::io::Result<bool> {
+    let mut places = vec![arguments.cert_dir.clone()];
+    if let Some(recorded) = status.map(|status| &status.certificate_directory) {
+        places.push(recorded.clone());
+        places.extend(recorded.file_name().map(|name| directory.join(name)));
+    }
+    let mut found = Ok(false);
+    for place in places {
+        match is_running(&place) {
+            Ok(true) => return Ok(true),
+            Ok(false) => {}
+            Err(error) => found = Err(error),
+        }
+    }
+    found
 }
 
 fn has_status(directory: &Path) -> bool {
@@ -89,7 +133,7 @@ fn text(view: &View, format: Option<Format>, now: OffsetDateTime) -> String {
         describe(certificate, now, &mut lines);
     }
     lines.push(("Server", server(status)));
-    volumes(&status.volumes, &mut lines);
+    volumes(&status.volumes, now, &mut lines);
     let width = lines.iter().map(|(key, _)| key.len()).max().unwrap_or_default() + 1;
     let line = |(key, value): &(&str, String)| {
         let key = if key.is_empty() { String::new() } else { format!("{key}:") };
@@ -137,12 +181,15 @@ fn describe(certificate: &Certificate, now: OffsetDateTime, lines: &mut Vec<(&st
 }
 
 fn held_text(held: &Held, now: OffsetDateTime) -> String {
-    let end = moment(held.not_after);
-    let left = (held.not_after - now).whole_seconds();
-    let who = &held.common_name;
+    format!("{} {}", held.common_name, validity(held.not_after, now))
+}
+
+fn validity(not_after: OffsetDateTime, now: OffsetDateTime) -> String {
+    let end = moment(not_after);
+    let left = (not_after - now).whole_seconds();
     match left {
-        0.. => format!("{who} until {end} ({} left)", human_duration(left)),
-        _ => format!("{who}, EXPIRED at {end} ({} ago)", human_duration(-left)),
+        0.. => format!("until {end} ({} left)", human_duration(left)),
+        _ => format!("EXPIRED at {end} ({} ago)", human_duration(-left)),
     }
 }
 
@@ -162,15 +209,18 @@ fn server(status: &Status) -> String {
     text
 }
 
-fn volumes(volumes: &Volumes, lines: &mut Vec<(&str, String)>) {
-    let Volumes { file_problem, ready, blocked, problems } = volumes;
+fn volumes(volumes: &Volumes, now: OffsetDateTime, lines: &mut Vec<(&str, String)>) {
+    let Volumes { file_problem, ready, blocked, pending, problems, .. } = volumes;
     if let Some(problem) = file_problem {
         lines.push(("Projections", format!("the file is not used as it is now: {problem}")));
     }
-    if *ready == 0 && *blocked == 0 {
+    let counts = [(*ready, "ready"), (*blocked, "blocked"), (*pending, "pending")];
+    let counts = counts.iter().filter(|(count, _)| *count > 0);
+    let counts = counts.map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>();
+    if counts.is_empty() {
         return;
     }
-    lines.push(("Volumes", format!("{ready} ready, {blocked} not as they should be")));
+    lines.push(("Volumes", counts.join(", ")));
     for VolumeProblem { volume, ready, message } in problems {
         let keeps = if *ready { " (has older files)" } else { "" };
         lines.push(("  Problem", format!("{volume}{keeps}: {message}")));
@@ -178,6 +228,20 @@ fn volumes(volumes: &Volumes, lines: &mut Vec<(&str, String)>) {
     if *blocked > problems.len() {
         lines.push(("", format!("and {} more", blocked - problems.len())));
     }
+    let certificates = volumes.certificates.iter();
+    lines.extend(certificates.map(|one| ("  Certificate", certificate_text(one, now))));
+    if volumes.more_certificates > 0 {
+        lines.push(("", format!("and {} more", volumes.more_certificates)));
+    }
+}
+
+fn certificate_text(certificate: &VolumeCertificate, now: OffsetDateTime) -> String {
+    let VolumeCertificate { volume, common_name, names, issuer, serial, .. } = certificate;
+    let subject = names.first().filter(|_| common_name.is_empty()).unwrap_or(common_name);
+    let validity = validity(certificate.not_after, now);
+    let issuer = if issuer.is_empty() { &certificate.signer } else { issuer };
+    let [subject, issuer] = [subject, issuer].map(|name| print::word(name));
+    format!("{volume}: {subject} {validity}, issued by {issuer}, serial {serial}")
 }
 
 fn when(time: OffsetDateTime, now: OffsetDateTime) -> String {
@@ -195,6 +259,7 @@ fn moment(time: OffsetDateTime) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
     use time::Duration;
     use time::macros::datetime;
     use windlass_node::status::{Activity, Problem, Server};
@@ -244,6 +309,72 @@ mod tests {
         }
     }
 
+    fn in_volume(common_name: &str, hours: i64) -> VolumeCertificate {
+        VolumeCertificate {
+            volume: "host/web".into(),
+            signer: "example.com/web".into(),
+            common_name: common_name.into(),
+            names: vec!["spiffe://x/y".into()],
+            issuer: "web CA".into(),
+            serial: "0a1b".into(),
+            not_before: NOW - Duration::hours(4),
+            not_after: NOW + Duration::hours(hours),
+        }
+    }
+
+    /// The arguments for a directory, with the status of an agent in another one.
+    fn arguments(cert_dir: &Path) -> NodeStatusArgs {
+        let line = ["windlass", "node", "status", "--cert-dir"].map(str::to_owned);
+        let line = line.into_iter().chain([cert_dir.display().to_string()]);
+        match crate::cli::Cli::try_parse_from(line).unwrap().command {
+            crate::cli::Command::Node(arguments) => match arguments.command {
+                Some(crate::cli::NodeCommand::Status(arguments)) => arguments,
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn write_status(directory: &Path, certificates: &Path) -> Status {
+        let status = Status {
+            node: "n1".into(),
+            written: NOW,
+            process: 7,
+            certificate_directory: certificates.to_owned(),
+            certificates: Vec::new(),
+            server: Server::default(),
+            volumes: Volumes::default(),
+        };
+        status.write(directory, &windlass_node::files::Files::default()).unwrap();
+        status
+    }
+
+    #[test]
+    fn the_directory_above_is_not_mistaken_for_an_agents() {
+        let place = tempfile::tempdir().unwrap();
+        let (root, pki) = (place.path().to_owned(), place.path().join("pki"));
+        let other = place.path().join("other");
+        fs::create_dir_all(&other).unwrap();
+        let files = windlass_node::files::Files::default();
+        let lock = windlass_node::store::Lock::take(&pki, &files).unwrap();
+        let status = write_status(&root, &pki);
+        // Whichever of the two is named, it is the agent that runs.
+        for given in [&root, &pki] {
+            let arguments = arguments(given);
+            assert_eq!(directory(&arguments), root);
+            assert!(running(&arguments, &root, Some(&status)).unwrap(), "{given:?}");
+        }
+        // In a container it has another path.
+        let moved = Status { certificate_directory: "/no/such/pki".into(), ..status.clone() };
+        assert!(running(&arguments(&root), &root, Some(&moved)).unwrap());
+        // The status above is that of another agent.
+        let others = arguments(&other);
+        assert_eq!(directory(&others), other);
+        assert!(!running(&others, &other, None).unwrap());
+        drop(lock);
+        assert!(!running(&arguments(&root), &root, Some(&status)).unwrap());
+    }
+
     #[test]
     fn a_person_sees_what_is_held_and_waited_for() {
         let mut serving = certificate("serving", None);
@@ -277,6 +408,8 @@ mod tests {
                     ready: true,
                     message: "it is gone".into(),
                 }],
+                certificates: vec![in_volume("web.example.com", 20), in_volume("", -1)],
+                ..Volumes::default()
             },
         };
         let mut view = View { running: Some(true), status };
@@ -290,16 +423,18 @@ Serving certificate: none
   Problem:           NotDecided: nobody [2J cares
 Server:              registered with 192.0.2.7
 Projections:         the file is not used as it is now: line 3 is wrong
-Volumes:             7 ready, 2 not as they should be
+Volumes:             7 ready, 2 blocked
   Problem:           default/web/trust (has older files): it is gone
                      and 1 more
+  Certificate:       host/web: web.example.com until 2026-06-02T08:00:00Z (20h left), issued by \"web CA\", serial 0a1b
+  Certificate:       host/web: spiffe://x/y EXPIRED at 2026-06-01T11:00:00Z (60m ago), issued by \"web CA\", serial 0a1b
 ";
         assert_eq!(text(&view, None, NOW), wanted);
         view.status.certificates =
             vec![certificate("client", Some(held(NOW - Duration::hours(1))))];
         view.running = Some(false);
         let expired = text(&view, None, NOW);
-        assert!(expired.contains("system:node:n1, EXPIRED at 2026-06-01T11:00:00Z (60m ago)\n"));
+        assert!(expired.contains("system:node:n1 EXPIRED at 2026-06-01T11:00:00Z (60m ago)\n"));
         assert!(expired.contains("not running; this is what it said 5s ago\n"), "{expired}");
         assert_eq!(text(&view, Some(Format::Name), NOW), "node/n1\n");
     }

@@ -74,7 +74,18 @@ fn five_minutes_as_the_page_has_them() {
     let mut world = machine();
     start(&mut world);
     let tls = world.path().join("tls");
-    world.says("the volume has no files", |said| said["volumes"]["ready"] == 1);
+    let status = world.says("the volume has no files", |said| said["volumes"]["ready"] == 1);
+    let certificate = &status["volumes"]["certificates"][0];
+    let names = (&certificate["volume"], &certificate["commonName"], &certificate["signer"]);
+    assert_eq!(names, (&"host/web".into(), &"web.example.com".into(), &"example.com/web".into()));
+    let serial = said(world.shell("openssl x509 -in tls/web.pem -noout -serial"));
+    let shown = certificate["serial"].as_str().unwrap().to_uppercase();
+    assert_eq!(
+        serial.trim().trim_start_matches("serial=").trim_start_matches('0'),
+        shown.trim_start_matches('0')
+    );
+    let text = String::from_utf8(world.status("").stdout).unwrap();
+    assert!(text.contains("host/web: web.example.com until "), "{text}");
     let reloaded = world.path().join("reloaded");
     until("the command did not run", || reloaded.exists().then_some(()));
 
@@ -111,7 +122,11 @@ fn five_minutes_as_the_page_has_them() {
     world.kill_agent();
     world.start_agent("--projections projections.yaml");
     world.says("the volume is not found without the server", |said| {
-        said["volumes"]["ready"] == 1 && !said["server"]["problem"].is_null()
+        // It has its files, but not whether there are newer ones; and it is one volume.
+        let volumes = &said["volumes"];
+        volumes["problems"][0]["ready"] == true
+            && (&volumes["ready"], &volumes["blocked"]) == (&0.into(), &1.into())
+            && !said["server"]["problem"].is_null()
     });
     assert_eq!(files(&tls), before);
     world.start_server();
