@@ -9,6 +9,7 @@
 //! - `aggregation`: the rules of cluster roles that are put together from others.
 //! - `namespaces`: empties a namespace that is being deleted, then lets it go.
 //! - `node_lifecycle`: sets the conditions of nodes that stopped reporting to Unknown.
+//! - `unscheduled`: explains on pods that nobody schedules why they stay Pending.
 //! - `garbage`: deletes what has lost its owners; `graph` knows who owns what, `decide` is pure.
 //! - `approve`, `sign`, `clean`: what becomes of a request for a certificate; `requests` reads
 //!   them, `waiting` holds those that wait, `notices` tells why.
@@ -46,6 +47,7 @@ pub mod served;
 pub mod sign;
 pub mod signers;
 mod uid;
+mod unscheduled;
 mod waiting;
 
 use std::future::Future;
@@ -137,6 +139,13 @@ fn nodes(loops: &mut JoinSet<()>, client: &Client, options: &Options) {
             (client.clone(), options.clock.clone(), options.node_monitor);
         loops.spawn(supervise("node-lifecycle", move || {
             node_lifecycle::run(client.clone(), monitor, clock.clone())
+        }));
+    }
+    if options.controllers.has(Controller::UnscheduledPods) {
+        let (client, clock, after) =
+            (client.clone(), options.clock.clone(), options.unscheduled_after);
+        loops.spawn(supervise("unscheduled-pod", move || {
+            unscheduled::run(client.clone(), after, clock.clone())
         }));
     }
 }

@@ -20,6 +20,9 @@ pub static ACCOUNTS: Counters = Counters::new("serviceaccount");
 /// The counters of node health.
 pub static NODE_LIFECYCLE: Counters = Counters::new("node_lifecycle_controller");
 
+/// The counters of events on pods that nobody schedules.
+pub static UNSCHEDULED: Counters = Counters::new("unscheduled_pod");
+
 /// The counters of aggregated cluster roles.
 pub static AGGREGATION: Counters = Counters::new("ClusterRoleAggregator");
 
@@ -40,11 +43,12 @@ pub static ANCHORS: Counters = Counters::new("signer_trust_bundles");
 /// The counters of Bundles.
 pub static BUNDLES: Counters = Counters::new("bundles");
 
-static ALL: [&Counters; 13] = [
+static ALL: [&Counters; 14] = [
     &GARBAGE,
     &NAMESPACES,
     &ACCOUNTS,
     &NODE_LIFECYCLE,
+    &UNSCHEDULED,
     &AGGREGATION,
     &APPROVING,
     &SIGNING,

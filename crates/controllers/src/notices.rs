@@ -83,7 +83,8 @@ impl Notices {
     }
 }
 
-fn event(
+/// A warning under the name of a controller, in the namespace of its object.
+pub fn event(
     controller: &str,
     object: ObjectReference,
     notice: &Notice<'_>,

@@ -21,8 +21,8 @@ pub struct Options {
     /// Says what time it is.
     pub clock: Clock,
     /// Whether to do what every cluster needs done once: garbage collection, namespaces, default
-    /// accounts, aggregated roles, node health. A cluster with a kube-controller-manager has it done
-    /// already.
+    /// accounts, aggregated roles, node health, events on pods that nobody schedules. A cluster with a
+    /// kube-controller-manager has it done already.
     pub housekeeping: bool,
     /// Whether requests of nodes for serving certificates are approved if everything in them is true.
     pub approve_kubelet_serving: bool,
@@ -42,6 +42,8 @@ pub struct Options {
     pub connection: Option<kube::Config>,
     /// When a node counts as lost.
     pub node_monitor: NodeMonitor,
+    /// How long a pod may be without a node before an event says that no scheduler runs.
+    pub unscheduled_after: Duration,
     /// What is done about Bundles.
     pub bundles: bundles::Settings,
     /// Which controllers run.
@@ -63,6 +65,7 @@ impl Options {
             election: None,
             connection: None,
             node_monitor: NodeMonitor::default(),
+            unscheduled_after: Duration::from_secs(10),
             bundles: bundles::Settings::default(),
             controllers: Selection::default(),
         }
@@ -82,6 +85,8 @@ pub enum Controller {
     Garbage,
     /// Marks nodes that stopped reporting.
     NodeLifecycle,
+    /// Explains why pods without a node stay Pending.
+    UnscheduledPods,
     /// Approves requests for certificates.
     Approve,
     /// Signs for Kubernetes' own signers.
@@ -101,12 +106,13 @@ pub enum Controller {
 }
 
 impl Controller {
-    const ALL: [Controller; 13] = [
+    const ALL: [Controller; 14] = [
         Controller::Accounts,
         Controller::Aggregation,
         Controller::Namespaces,
         Controller::Garbage,
         Controller::NodeLifecycle,
+        Controller::UnscheduledPods,
         Controller::Approve,
         Controller::Sign,
         Controller::CleanRequests,
@@ -125,6 +131,7 @@ impl Controller {
             Controller::Namespaces => "namespace-controller",
             Controller::Garbage => "garbage-collector-controller",
             Controller::NodeLifecycle => "node-lifecycle-controller",
+            Controller::UnscheduledPods => "unscheduled-pod-controller",
             Controller::Approve => "certificatesigningrequest-approving-controller",
             Controller::Sign => "certificatesigningrequest-signing-controller",
             Controller::CleanRequests => "certificatesigningrequest-cleaner-controller",
@@ -146,6 +153,7 @@ impl Controller {
             Controller::Namespaces => Some("namespace"),
             Controller::Garbage => Some("garbagecollector"),
             Controller::NodeLifecycle => Some("nodelifecycle"),
+            Controller::UnscheduledPods => Some("unscheduled-pod"),
             Controller::Approve => Some("csrapproving"),
             Controller::Sign => Some("csrsigning"),
             Controller::CleanRequests => Some("csrcleaner"),

@@ -15,3 +15,4 @@ mod namespaces;
 mod node_lifecycle;
 mod pod_signer;
 mod publish;
+mod unscheduled;

@@ -44,4 +44,5 @@ mod token_command;
 mod traffic;
 mod trust_command;
 mod trust_page;
+mod unscheduled;
 mod volumes;

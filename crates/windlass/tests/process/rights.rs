@@ -97,7 +97,8 @@ fn the_documented_role_is_enough() {
         "--approve-kubelet-serving".to_owned(),
         "--ca-overlap=0s".to_owned(),
         format!("--root-ca-file={}", roots.display()),
-        "--controllers=*,-serviceaccount,-clusterrole-aggregation,-namespace,-garbagecollector,-nodelifecycle"
+        "--controllers=*,-serviceaccount,-clusterrole-aggregation,-namespace,-garbagecollector,\
+         -nodelifecycle,-unscheduled-pod"
             .to_owned(),
     ];
     let flags = flags.into_iter().chain(write_ca(&folder, 4));
