@@ -11,6 +11,8 @@ use crate::metrics::volumes::SourceType;
 use crate::volume::content::{Digest, Select};
 use crate::volume::id::VolumeId;
 
+const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
+
 /// All volumes.
 pub type Reports = Arc<BTreeMap<VolumeId, Arc<VolumeReport>>>;
 
@@ -29,7 +31,7 @@ pub struct VolumeReport {
     pub changed: Option<OffsetDateTime>,
     /// Which anchors are in its files: one for each source of anchors.
     pub anchors: Vec<AnchorsReport>,
-    /// Which certificates are in its files, as far as this process has written them.
+    /// Which certificates are in its files.
     pub certificates: Vec<CertificateReport>,
 }
 
@@ -53,9 +55,10 @@ pub struct CertificateReport {
 }
 
 impl CertificateReport {
-    /// The first certificate of a chain (PEM), if it can be read.
-    pub fn of_chain(signer: &str, chain: &str) -> Option<CertificateReport> {
-        let leaf = labelled_certificates(chain.as_bytes()).next()?;
+    /// The first certificate of a chain (PEM), if it can be read. A key before it is not decoded.
+    pub fn of_chain(signer: &str, chain: &[u8]) -> Option<CertificateReport> {
+        let begin = chain.windows(BEGIN.len()).position(|window| window == BEGIN)?;
+        let leaf = labelled_certificates(chain.get(begin..)?).next()?;
         let leaf = ForeignCertificate::from_der(&leaf).ok()?;
         let AltNames { dns_names, email_addresses, ip_addresses, uris } = leaf.alt_names();
         let addresses = ip_addresses.iter().map(ToString::to_string);

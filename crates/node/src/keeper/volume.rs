@@ -93,6 +93,7 @@ pub struct Found {
     pub ready: bool,
     /// Tokens, by the place of their source.
     pub tokens: BTreeMap<usize, Zeroizing<String>>,
+    pub certificates: Vec<CertificateReport>,
 }
 
 /// What is to be made.
@@ -204,7 +205,14 @@ pub fn look(
             tokens.insert(index, Zeroizing::new(text.to_owned()));
         }
     }
-    Ok(Found { ready: found.is_some(), tokens })
+    let certificates = definition.into_iter().flat_map(needs::certificates);
+    let certificates = certificates.filter_map(|(_, source)| {
+        let path = source.chain.as_ref().or(source.bundle.as_ref())?;
+        let file = found.as_ref().and_then(|found| found.get(path))?;
+        CertificateReport::of_chain(&source.signer, &file.bytes)
+    });
+    let certificates = certificates.collect();
+    Ok(Found { ready: found.is_some(), tokens, certificates })
 }
 
 /// Decides what is to be in it, and writes that.

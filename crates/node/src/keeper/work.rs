@@ -363,6 +363,7 @@ impl Work {
         let Some(volume) = self.volumes.get_mut(id) else { return };
         (volume.stage, volume.ready) = (Stage::Kept, found.ready);
         (volume.failures, volume.blocked, volume.retry_at) = (0, None, None);
+        volume.certificates = found.certificates;
         if found.ready || !self.is_going(id) {
             self.want_credentials(id, found.tokens);
         }

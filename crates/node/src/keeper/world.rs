@@ -87,7 +87,7 @@ impl Gathered {
         let sources = needs::certificates(definition);
         let reports = sources.filter_map(|(index, source)| match self.certificates.get(&index) {
             Some(Obtained::Is(credential)) => {
-                CertificateReport::of_chain(&source.signer, &credential.chain)
+                CertificateReport::of_chain(&source.signer, credential.chain.as_bytes())
             }
             Some(Obtained::Not(_)) | None => None,
         });

@@ -45,7 +45,7 @@ enum What {
 enum Seen {
     Object(What, Event<DynamicObject>),
     /// A Node may be large, so it is read as what it is and only what matters is kept.
-    Node(Event<Node>),
+    Node(Box<Event<Node>>),
     Failed(What, watcher::Error),
 }
 
@@ -57,7 +57,7 @@ impl Server {
         let reports = watch(&client, What::Reports, &object::resource());
         let nodes = watcher(Api::<Node>::all(client.clone()), config()).default_backoff();
         let nodes = nodes.map(|event| match event {
-            Ok(event) => Seen::Node(event),
+            Ok(event) => Seen::Node(Box::new(event)),
             Err(error) => Seen::Failed(What::Nodes, error),
         });
         let events = futures::stream::select_all([bundles, reports, nodes.boxed()]).boxed();
@@ -128,7 +128,7 @@ impl Server {
         match seen {
             Seen::Object(What::Bundles, event) => self.take_bundle(event),
             Seen::Object(_, event) => self.take_report(event),
-            Seen::Node(event) => self.take_node(event),
+            Seen::Node(event) => self.take_node(*event),
             Seen::Failed(..) => None,
         }
     }

@@ -126,6 +126,7 @@ fn five_minutes_as_the_page_has_them() {
         let volumes = &said["volumes"];
         volumes["problems"][0]["ready"] == true
             && (&volumes["ready"], &volumes["blocked"]) == (&0.into(), &1.into())
+            && volumes["certificates"] == status["volumes"]["certificates"]
             && !said["server"]["problem"].is_null()
     });
     assert_eq!(files(&tls), before);
