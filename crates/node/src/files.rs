@@ -1,14 +1,19 @@
 //! Every operation on the disk, in one place: each can be made to fail, or to be the last.
+//!
+//! Whatever creates, replaces or removes something first opens the directory that it is in, as
+//! `windlass_safe_path` describes: links of other users above it are not followed.
 
 mod folder;
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::{AtFlags, Mode, OFlags};
+use windlass_safe_path::{find_directory, open_parent};
 use zeroize::Zeroizing;
 
 pub use folder::{Access, Contents, Folder, Found};
@@ -147,11 +152,11 @@ impl Files {
 
     /// Makes a directory that only the owner may enter, unless it is there.
     pub fn make_directory(&self, path: &Path) -> Result<(), DiskError> {
-        if path.is_dir() {
+        if find_directory(path).is_ok() {
             return Ok(());
         }
         self.perform(Operation::MakeDirectory, path, || {
-            DirBuilder::new().recursive(true).mode(DIRECTORY).create(path)
+            windlass_safe_path::create_directory(path, DIRECTORY)
         })?;
         match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             Some(parent) => self.sync_directory(parent),
@@ -177,7 +182,10 @@ impl Files {
     /// it, so this is for what can do without.
     pub fn overwrite(&self, path: &Path, contents: &[u8]) -> Result<(), DiskError> {
         self.perform(Operation::Write, path, || {
-            let mut file = OpenOptions::new().write(true).open(path)?;
+            let (directory, name) = open_parent(path)?;
+            let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(directory, name, flags, Mode::empty())?;
+            let mut file = File::from(file);
             file.write_all(contents)?;
             file.set_len(u64::try_from(contents.len()).unwrap_or(u64::MAX))
         })
@@ -187,19 +195,28 @@ impl Files {
     pub fn replace_link(&self, path: &Path, target: &Path) -> Result<(), DiskError> {
         let staged = staged(path);
         self.remove(&staged)?;
-        self.perform(Operation::Link, &staged, || std::os::unix::fs::symlink(target, &staged))?;
+        self.perform(Operation::Link, &staged, || {
+            let (directory, name) = open_parent(&staged)?;
+            Ok(rustix::fs::symlinkat(target, directory, name)?)
+        })?;
         self.rename(&staged, path)?;
         self.sync_directory(directory_of(path))
     }
 
     /// Gives a file a second name, which nothing has yet.
     pub fn link(&self, from: &Path, to: &Path) -> Result<(), DiskError> {
-        self.perform(Operation::Link, to, || fs::hard_link(from, to))
+        self.perform(Operation::Link, to, || {
+            let ((there, old), (here, new)) = (open_parent(from)?, open_parent(to)?);
+            Ok(rustix::fs::linkat(there, old, here, new, AtFlags::empty())?)
+        })
     }
 
     /// Gives a file another name.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<(), DiskError> {
-        self.perform(Operation::Rename, to, || fs::rename(from, to))
+        self.perform(Operation::Rename, to, || {
+            let ((there, old), (here, new)) = (open_parent(from)?, open_parent(to)?);
+            Ok(rustix::fs::renameat(there, old, here, new)?)
+        })
     }
 
     /// Removes a file or a link, if it is there.
@@ -208,17 +225,24 @@ impl Files {
         if fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
             return Ok(());
         }
-        optional(self.perform(Operation::Remove, path, || fs::remove_file(path))).map(drop)
+        let remove = || {
+            let (directory, name) = open_parent(path)?;
+            Ok(rustix::fs::unlinkat(directory, name, AtFlags::empty())?)
+        };
+        optional(self.perform(Operation::Remove, path, remove)).map(drop)
     }
 
     /// Waits until the names in a directory are on the disk.
     pub fn sync_directory(&self, path: &Path) -> Result<(), DiskError> {
-        self.perform(Operation::Sync, path, || File::open(path)?.sync_all())
+        self.perform(Operation::Sync, path, || windlass_safe_path::open_directory(path)?.sync_all())
     }
 
     fn stage(&self, path: &Path, contents: &[u8], mode: u32) -> Result<(), DiskError> {
         let mut file = self.perform(Operation::Create, path, || {
-            let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+            let (directory, name) = open_parent(path)?;
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR)?;
+            let file = File::from(file);
             // The umask may have taken bits away.
             file.set_permissions(Permissions::from_mode(mode))?;
             Ok(file)

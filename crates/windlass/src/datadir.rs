@@ -145,6 +145,10 @@ struct Pair {
 /// Makes what is missing in a data directory and reads the rest.
 pub fn prepare(layout: Layout, site: &Site, now: OffsetDateTime) -> Result<DataDir> {
     durable::create_directory(layout.root())?;
+    if let Ok(Some(untrusted)) = windlass_safe_path::untrusted(layout.root()) {
+        let directory = layout.root().display();
+        tracing::warn!(%directory, "other users can replace the data directory: {untrusted}");
+    }
     let lock = Lock::take(&layout.root().join("lock"))?;
     durable::create_directory(&layout.root().join("pki"))?;
 

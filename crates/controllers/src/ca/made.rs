@@ -3,14 +3,14 @@
 //! It is made once. What is there is never written over, however bad it is: a CA that somebody
 //! trusts does not come back, so it is for a person to decide what is to become of it.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use time::OffsetDateTime;
 use windlass_pki::{Authority, KeyKind, PrivateKey, Serial, Subject, SystemRandom, Validity};
 
@@ -72,32 +72,32 @@ fn make(directory: &Path, recipe: Recipe<'_>, now: OffsetDateTime) -> Result<()>
     let serial = Serial::random(&SystemRandom::new())?;
     let key = PrivateKey::generate_of(recipe.key)?;
     let made = Authority::self_signed(recipe.subject, validity, key, serial)?;
-    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let opened = windlass_safe_path::create_directory(directory, 0o700)?;
     // The key first: without it the certificate would promise what nobody can keep.
-    put(directory, KEY, made.key().to_pem()?.as_bytes(), 0o600)?;
-    put(directory, CERTIFICATE, made.certificate().to_pem().as_bytes(), 0o644)?;
+    put(&opened, KEY, made.key().to_pem()?.as_bytes(), Mode::RUSR | Mode::WUSR)?;
+    let public = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+    put(&opened, CERTIFICATE, made.certificate().to_pem().as_bytes(), public)?;
     let until = made.certificate().validity().not_after();
     tracing::info!(directory = %directory.display(), %until, "made a CA");
     Ok(())
 }
 
 /// Writes a file that is there as a whole or not at all, and does not replace another.
-fn put(directory: &Path, name: &str, contents: &[u8], mode: u32) -> Result<()> {
-    let staged = directory.join(format!(".{name}.{:016x}", rand::random::<u64>()));
-    let path = directory.join(name);
+fn put(directory: &File, name: &str, contents: &[u8], mode: Mode) -> Result<()> {
+    let staged = format!(".{name}.{:016x}", rand::random::<u64>());
     let write = || {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&staged)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mut file = File::from(rustix::fs::openat(directory, &staged, flags, mode)?);
         file.write_all(contents)?;
         file.sync_all()?;
         // Unlike a renamed file, a link does not take the place of another.
-        fs::hard_link(&staged, &path)
+        Ok(rustix::fs::linkat(directory, &staged, directory, name, AtFlags::empty())?)
     };
-    let written = write().with_context(|| path.display().to_string());
+    let written: std::io::Result<()> = write();
     // If this fails, a file stays that nobody looks at.
-    let _ = fs::remove_file(&staged);
-    written?;
-    File::open(directory)?.sync_all()?;
-    Ok(())
+    let _ = rustix::fs::unlinkat(directory, &staged, AtFlags::empty());
+    written.with_context(|| name.to_owned())?;
+    Ok(directory.sync_all()?)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use zeroize::Zeroizing;
 
 use super::{DiskError, Files, Operation, failed, optional};
@@ -62,31 +62,43 @@ impl Access {
 }
 
 impl Files {
-    /// Opens a directory, unless there is none. A link to one is an error.
+    /// Opens a directory, unless there is none. A link to one is an error; of the links above it those
+    /// are followed that no other user can have put there.
     pub fn folder(&self, path: &Path) -> Result<Option<Folder>, DiskError> {
-        let open = || Ok(rustix::fs::openat(CWD, path, directory_flags(), Mode::empty())?);
+        let open = || match path.file_name() {
+            None => Ok(windlass_safe_path::open_directory(path)?.into()),
+            Some(_) => {
+                let (above, name) = windlass_safe_path::open_parent(path)?;
+                Ok(rustix::fs::openat(above, name, directory_flags(), Mode::empty())?)
+            }
+        };
         let handle = optional(self.perform(Operation::Read, path, open))?;
         Ok(handle.map(|handle| self.opened(handle, path.to_owned())))
     }
 
-    /// Makes a directory that everybody may look into, and those above it, unless they are there.
-    pub fn make_folder(&self, path: &Path) -> Result<Folder, DiskError> {
+    /// Creates a directory with a mode, and those above it, unless they exist. Those that exist keep
+    /// their mode.
+    pub fn make_folder(&self, path: &Path, mode: u32) -> Result<Folder, DiskError> {
         if let Some(folder) = self.folder(path)? {
             return Ok(folder);
         }
-        let mut missing = vec![path];
-        missing.extend(path.ancestors().skip(1).take_while(|above| {
-            !above.as_os_str().is_empty() && std::fs::symlink_metadata(above).is_err()
-        }));
-        for path in missing.into_iter().rev() {
-            self.perform(Operation::MakeDirectory, path, || std::fs::create_dir(path))?;
-            // The umask may have taken bits away.
-            let mode = Permissions::from_mode(0o755);
-            self.perform(Operation::Allow, path, || std::fs::set_permissions(path, mode))?;
-            self.sync_directory(super::directory_of(path))?;
+        let access = Access { mode, owner: None, group: None };
+        for above in path.ancestors().skip(1) {
+            let open = || windlass_safe_path::open_directory(above);
+            if let Some(handle) = optional(self.perform(Operation::Read, above, open))? {
+                let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+                let missing = path.strip_prefix(above).unwrap_or(path);
+                return self
+                    .opened(handle.into(), above.to_owned())
+                    .make_below(missing, &access, &access);
+            }
         }
-        let gone = || failed(Operation::Read, path)(ErrorKind::NotFound.into());
-        self.folder(path)?.ok_or_else(gone)
+        Err(failed(Operation::Read, path)(ErrorKind::NotFound.into()))
+    }
+
+    /// Works in a directory that is open already.
+    pub fn within(&self, directory: File, path: &Path) -> Folder {
+        self.opened(directory.into(), path.to_owned())
     }
 
     fn opened(&self, handle: OwnedFd, path: PathBuf) -> Folder {
@@ -262,22 +274,39 @@ impl Folder {
         Ok(at)
     }
 
-    /// Makes directories that everybody may look into, some levels down, unless they are there.
-    /// Something else under one of the names, also a link to a directory, is an error.
-    pub fn make_below(self, path: &Path) -> Result<Folder, DiskError> {
-        let access = Access { mode: 0o755, owner: None, group: None };
+    /// Creates directories some levels down, unless they exist: the last one with `access`, those on
+    /// the way with `between`. Something else under one of the names, also a link to a directory, is
+    /// an error.
+    pub fn make_below(
+        self,
+        path: &Path,
+        between: &Access,
+        access: &Access,
+    ) -> Result<Folder, DiskError> {
         let mut at = self;
-        for name in path {
+        let mut names = path.iter().peekable();
+        while let Some(name) = names.next() {
+            let access = if names.peek().is_some() { between } else { access };
             at = match at.folder(name)? {
                 Some(folder) => folder,
-                None => {
-                    let made = at.make_folder(name, &access)?;
-                    at.sync()?;
-                    made
-                }
+                None => at.make_or_open(name, access)?,
             };
         }
         Ok(at)
+    }
+
+    /// Creates a directory, or opens the one that somebody else has created in the meantime.
+    fn make_or_open(&self, name: &OsStr, access: &Access) -> Result<Folder, DiskError> {
+        match self.make_folder(name, access) {
+            Err(error) if error.source.kind() == ErrorKind::AlreadyExists => {
+                self.folder(name)?.ok_or(error)
+            }
+            made => {
+                let made = made?;
+                self.sync()?;
+                Ok(made)
+            }
+        }
     }
 
     /// Whose it is, and who may do what with it.

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::tmpfs;
-use crate::files::{DiskError, Files, PRIVATE};
-use crate::volume::writer::Writer;
+use crate::files::{Access, DiskError, Files, PRIVATE};
+use crate::volume::writer::{GUARDED, Writer};
 
 /// The directory of all pods.
 const PODS: &str = "pods";
@@ -71,18 +71,37 @@ impl Place {
     pub fn prepare(&self) -> Result<(), PlaceError> {
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         if !*prepared {
-            self.files.make_folder(&self.pods)?;
-            if self.memory {
-                tmpfs::cover(&self.pods, &[MARK]);
-            }
+            self.files.make_folder(&self.pods, GUARDED)?;
             if !self.is_ours()? {
                 return Err(PlaceError::Foreign(self.pods.clone()));
             }
+            if self.memory {
+                tmpfs::cover(&self.pods, &[MARK]);
+            }
+            self.guard()?;
             let mark = self.pods.join(MARK);
             if !mark.exists() {
                 self.files.replace(&mark, b"", PRIVATE)?;
             }
             *prepared = true;
+        }
+        Ok(())
+    }
+
+    /// Takes the permissions of other users away, which earlier versions gave.
+    fn guard(&self) -> Result<(), DiskError> {
+        let Some(pods) = self.files.folder(&self.pods)? else { return Ok(()) };
+        let there = pods.access()?;
+        let mode = there.mode & (GUARDED | 0o7000);
+        if mode == there.mode {
+            return Ok(());
+        }
+        let directory = self.pods.display();
+        let (from, to) = (format!("{:04o}", there.mode), format!("{mode:04o}"));
+        match pods.allow(&Access { mode, owner: None, group: None }) {
+            Ok(()) => tracing::info!(%directory, from, to, "restricted access to pod volumes"),
+            // It belongs to somebody else, who let us in.
+            Err(error) => tracing::warn!("other users have access to pod volumes: {error}"),
         }
         Ok(())
     }
@@ -117,6 +136,8 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::START;
+    use crate::volume::payload::Payload;
 
     #[test]
     fn only_names_become_names() {
@@ -158,6 +179,40 @@ mod tests {
         again.remove("u1").unwrap();
         again.remove("../x").unwrap();
     }
+
+    #[test]
+    fn other_users_have_no_access_to_pod_volumes() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |name: &str| {
+            let facts = dir.path().join(name).metadata().unwrap();
+            std::os::unix::fs::PermissionsExt::mode(&facts.permissions()) & 0o777
+        };
+        let place = Place::new(dir.path(), Files::default(), false);
+        place.prepare().unwrap();
+        assert_eq!(mode("pods"), 0o750);
+        let volume = place.volume("u1", "tls").unwrap();
+        volume.write(&Payload::default(), START).unwrap();
+        for above in ["pods/u1", "pods/u1/volumes", "pods/u1/volumes/kubernetes.io~projected"] {
+            assert_eq!(mode(above), 0o750, "{above}");
+        }
+        // Containers have it mounted, and run as any user.
+        assert_eq!(mode("pods/u1/volumes/kubernetes.io~projected/tls"), 0o755);
+        // As an earlier version has left it.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(dir.path().join("pods"), open).unwrap();
+        Place::new(dir.path(), Files::default(), false).prepare().unwrap();
+        assert_eq!(mode("pods"), 0o750);
+        // One that another program uses is not touched.
+        let other = tempfile::tempdir().unwrap();
+        let theirs = other.path().join("pods");
+        std::fs::create_dir_all(theirs.join("u1")).unwrap();
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&theirs, open).unwrap();
+        Place::new(other.path(), Files::default(), true).prepare().unwrap_err();
+        let facts = theirs.metadata().unwrap();
+        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&facts.permissions()) & 0o777, 0o755);
+    }
+
     #[test]
     fn memory_is_given_back_when_nothing_is_in_it() {
         let dir = tempfile::tempdir().unwrap();

@@ -34,7 +34,7 @@ impl Lock {
         files.make_directory(directory)?;
         let failed =
             |source| DiskError { operation: Operation::Read, path: directory.to_owned(), source };
-        let file = File::open(directory).map_err(failed)?;
+        let file = windlass_safe_path::open_directory(directory).map_err(failed)?;
         match patiently(&file) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(LockError::Taken(directory.to_owned())),

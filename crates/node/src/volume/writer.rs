@@ -10,7 +10,8 @@
 //!   right, too.
 //! - `..data_tmp`: a link that is about to get another name.
 //!
-//! Everything is done below the directory that was opened once, and no link is followed. Files and
+//! Everything is done below the directory that was opened once, and no link is followed. On the way to
+//! that directory links are followed that no other user can have put there (`windlass_safe_path`). Files and
 //! directories that are not of these kinds are left alone, since a host's projection may share its
 //! directory with other files. One process at a time may write to a volume; nobody else may write to
 //! it, and whoever does so damages only the volume, until the next write.
@@ -36,6 +37,12 @@ use crate::files::{Access, Contents, DiskError, Files, Folder, Found, Operation}
 
 const DATA: &str = "..data";
 const STAGED: &str = "..data_tmp";
+/// The mode of a volume's own directory: its readers may be any users. What they may read is a matter
+/// of the files, and who gets there a matter of the directories above.
+const OPEN: u32 = 0o755;
+/// The mode of the directories above the volumes of pods, as kubelet's: containers get a volume
+/// mounted, and users of the machine have no business there.
+pub const GUARDED: u32 = 0o750;
 /// More than any object that the API stores can hold, even as text.
 const MAX_FILE: usize = 8 << 20;
 
@@ -148,8 +155,12 @@ impl Writer {
     /// The open directory of the volume, in which the group may look around.
     fn root(&self, payload: &Payload) -> Result<Folder, DiskError> {
         let root = match self.steps(&self.directory) {
-            None => self.files.make_folder(&self.directory)?,
-            Some((base, steps)) => self.files.make_folder(base)?.make_below(steps)?,
+            None => self.files.make_folder(&self.directory, OPEN)?,
+            Some((base, steps)) => {
+                let access = |mode| Access { mode, owner: None, group: None };
+                let base = self.files.make_folder(base, GUARDED)?;
+                base.make_below(steps, &access(GUARDED), &access(OPEN))?
+            }
         };
         if payload.group().is_some() {
             let (wanted, there) = (payload.folder_access(), root.access()?);

@@ -1,12 +1,17 @@
-//! Writing files so that a crash leaves the old or the new one, and never half of one.
+//! Writing files so that a crash leaves the old or the new one, and never half of one. Directories
+//! are opened as `windlass_safe_path` describes, since a file may be for a directory of another user.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::ffi::OsString;
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
 use anyhow::{Context, Result, anyhow};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use windlass_safe_path::open_parent;
 use zeroize::Zeroizing;
 
 const PRIVATE: u32 = 0o600;
@@ -34,18 +39,9 @@ impl NewFile {
 
 /// Makes a directory that only the owner may enter, if there is none.
 pub fn create_directory(path: &Path) -> Result<()> {
-    if path.is_dir() {
-        return Ok(());
-    }
-    DirBuilder::new()
-        .recursive(true)
-        .mode(DIRECTORY)
-        .create(path)
-        .with_context(|| format!("cannot make the directory {}", path.display()))?;
-    match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        Some(parent) => sync_directory(parent),
-        None => Ok(()),
-    }
+    windlass_safe_path::create_directory(path, DIRECTORY)
+        .map(drop)
+        .with_context(|| format!("cannot make the directory {}", path.display()))
 }
 
 /// Writes files that appear in their order, each whole.
@@ -64,46 +60,54 @@ pub fn write_all(files: &[NewFile]) -> Result<()> {
     // At the same time, because a file system's journal takes those who wait together in one go.
     let synced = thread::scope(|scope| {
         let waiting =
-            staged.iter().map(|(_, handle)| scope.spawn(|| handle.sync_all())).collect::<Vec<_>>();
+            staged.iter().map(|one| scope.spawn(|| one.handle.sync_all())).collect::<Vec<_>>();
         waiting.into_iter().map(|thread| thread.join()).collect::<Vec<_>>()
     });
     for (synced, file) in synced.into_iter().zip(files) {
         let panicked = |_| Err(io::Error::other("the thread that waited for the disk panicked"));
         synced.unwrap_or_else(panicked).map_err(failed(&file.path))?;
     }
-    let mut directories = Vec::new();
-    for ((temporary, _), file) in staged.iter().zip(files) {
-        fs::rename(temporary, &file.path).map_err(failed(&file.path))?;
-        directories.extend(file.path.parent());
+    for (Staged { directory, temporary, name, .. }, file) in staged.iter().zip(files) {
+        rustix::fs::renameat(directory, temporary, directory, name)
+            .map_err(|error| failed(&file.path)(error.into()))?;
     }
-    directories.sort();
-    directories.dedup();
-    directories.into_iter().try_for_each(sync_directory)
+    let mut synced = Vec::new();
+    for (Staged { directory, .. }, file) in staged.iter().zip(files) {
+        let above = file.path.parent();
+        if !synced.contains(&above) {
+            windlass_safe_path::sync(directory).map_err(failed(&file.path))?;
+            synced.push(above);
+        }
+    }
+    Ok(())
+}
+
+/// A file that has its contents, but not yet its name.
+struct Staged {
+    directory: OwnedFd,
+    temporary: OsString,
+    name: OsString,
+    handle: File,
 }
 
 /// Writes the contents beside the place where they will go.
-fn stage(file: &NewFile) -> io::Result<(PathBuf, File)> {
-    let mut name = std::ffi::OsString::from(".");
-    name.push(file.path.file_name().unwrap_or_default());
-    name.push(".new");
-    let temporary = file.path.with_file_name(name);
+fn stage(file: &NewFile) -> io::Result<Staged> {
+    let (directory, name) = open_parent(&file.path)?;
+    let mut temporary = OsString::from(".");
+    temporary.push(&name);
+    temporary.push(".new");
     // What a crash left behind. Made anew, so that its mode and owner are ours.
-    match fs::remove_file(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+    match rustix::fs::unlinkat(&directory, &temporary, AtFlags::empty()) {
+        Err(error) if error != rustix::io::Errno::NOENT => return Err(error.into()),
         _ => {}
     }
-    let mut handle =
-        OpenOptions::new().write(true).create_new(true).mode(file.mode).open(&temporary)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let mut handle = File::from(rustix::fs::openat(&directory, &temporary, flags, mode)?);
     // The umask may have taken bits away.
     handle.set_permissions(Permissions::from_mode(file.mode))?;
     handle.write_all(file.contents.as_bytes())?;
-    Ok((temporary, handle))
-}
-
-fn sync_directory(path: &Path) -> Result<()> {
-    File::open(path)
-        .and_then(|directory| directory.sync_all())
-        .with_context(|| format!("cannot sync the directory {}", path.display()))
+    Ok(Staged { directory, temporary, name, handle })
 }
 
 /// Says so if others than the owner may read a private file. It is theirs to decide, not ours.

@@ -1,11 +1,11 @@
 //! One process to a data directory.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use windlass_safe_path::private;
 
 /// Held until dropped, or until the process ends however it ends.
 #[derive(Debug)]
@@ -17,14 +17,8 @@ impl Lock {
     /// Takes the lock, or says who has it.
     pub fn take(path: &Path) -> Result<Self> {
         let context = || format!("cannot lock {}", path.display());
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path)
-            .with_context(context)?;
+        // What it leads to is cut to nothing below.
+        let mut file = private::open_regular(path).with_context(context)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {

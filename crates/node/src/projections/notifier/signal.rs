@@ -1,15 +1,19 @@
 //! Sends a signal to the process whose number is in a file.
 //!
 //! Such a file often belongs to the application itself. So that nobody uses it to have others
-//! signalled, one that belongs neither to root nor to us may only name processes of its owner.
+//! signalled, one that belongs neither to root nor to us may only name processes of its owner. Links
+//! of other users on the way to it are not followed.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::Read as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use rustix::fs::OFlags;
-use rustix::process::{Pid, Signal, geteuid, getpid, kill_process};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, geteuid, getpid, kill_process, pidfd_open, pidfd_send_signal,
+};
 
 /// A number and the end of its line; more is not read.
 const MAX_PID_FILE: u64 = 32;
@@ -26,6 +30,13 @@ pub fn send(signal: Signal, pid_file: &Path) -> Result<(), String> {
     file.by_ref().take(MAX_PID_FILE).read_to_string(&mut text).map_err(cannot)?;
     let pid = pid(&text).map_err(|why| format!("{}: {why}", pid_file.display()))?;
     let raw = pid.as_raw_nonzero();
+    // Before its owner is checked: by the time of the signal its number may be another process's.
+    let handle = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(handle) => Some(handle),
+        Err(Errno::SRCH) => return Err(format!("there is no process {raw}")),
+        // An old kernel, or a seccomp filter.
+        Err(_) => None,
+    };
     let process = fs::metadata(format!("/proc/{raw}"));
     let process = process.map_err(|_| format!("there is no process {raw}"))?;
     let users = (seen.uid(), process.uid());
@@ -36,14 +47,18 @@ pub fn send(signal: Signal, pid_file: &Path) -> Result<(), String> {
             pid_file.display()
         ));
     }
-    kill_process(pid, signal).map_err(|error| format!("process {raw}: {error}"))
+    let sent = match handle {
+        Some(handle) => pidfd_send_signal(handle, signal),
+        None => kill_process(pid, signal),
+    };
+    sent.map_err(|error| format!("process {raw}: {error}"))
 }
 
 /// Neither through a link, which may lead to the file of somebody else, nor waiting for a pipe.
 fn open(path: &Path) -> std::io::Result<File> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let flags = i32::try_from(flags.bits()).unwrap_or_default();
-    OpenOptions::new().read(true).custom_flags(flags).open(path)
+    let (directory, name) = windlass_safe_path::open_parent(path)?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(File::from(rustix::fs::openat(directory, name, flags, Mode::empty())?))
 }
 
 /// The number of a process that may be signalled: not all of a group, not the first, not ourselves.
@@ -101,5 +116,23 @@ mod tests {
         assert!(error.starts_with("cannot read"), "{error}");
         assert!(send(Signal::HUP, &file).unwrap_err().contains("there is no process 999999999"));
         assert!(send(Signal::HUP, dir.path()).unwrap_err().ends_with("is not a file"));
+    }
+
+    #[test]
+    fn directories_that_others_replace_by_links_are_not_read() {
+        if !geteuid().is_root() {
+            // Only root can have a directory of another user.
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (home, run) = (dir.path().join("home"), dir.path().join("run"));
+        std::fs::create_dir(&home).unwrap();
+        std::fs::create_dir(&run).unwrap();
+        std::fs::write(run.join("pid"), "999999999\n").unwrap();
+        std::os::unix::fs::symlink(&run, home.join("run")).unwrap();
+        assert!(send(Signal::HUP, &home.join("run/pid")).unwrap_err().contains("no process"));
+        std::os::unix::fs::lchown(&home, Some(65534), Some(65534)).unwrap();
+        let error = send(Signal::HUP, &home.join("run/pid")).unwrap_err();
+        assert!(error.contains("refusing to follow the symlink"), "{error}");
     }
 }

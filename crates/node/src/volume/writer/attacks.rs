@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -262,4 +262,90 @@ fn swap_outer(volume: &Path, outside: &Path) {
 fn generations(volume: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(volume).unwrap().map(|entry| entry.unwrap().path());
     entries.filter(|path| fs::symlink_metadata(path).unwrap().is_dir()).collect()
+}
+
+/// The user who owns the directories above a volume; nobody's processes run as this one here.
+const OTHER: u32 = 65534;
+
+/// Gives a file to another user, where that is allowed.
+fn give(path: &Path) {
+    let _ = std::os::unix::fs::lchown(path, Some(OTHER), Some(OTHER));
+}
+
+#[test]
+fn a_link_swapped_in_for_a_new_directory_gets_no_mode() {
+    let dir = tempfile::tempdir().unwrap();
+    let (home, secret) = (dir.path().join("home"), dir.path().join("secret"));
+    fs::create_dir(&home).unwrap();
+    fs::create_dir(&secret).unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o700)).unwrap();
+    give(&home);
+    let volume = home.join("app/tls");
+    for swapped in [home.join("app"), volume.clone()] {
+        let before = facts(&secret);
+        let files = {
+            let (secret, swapped) = (secret.clone(), swapped.clone());
+            Files::with_hook(Arc::new(move |operation: Operation, path: &Path| {
+                if operation == Operation::Allow && path == swapped {
+                    fs::rename(&swapped, swapped.with_extension("moved")).unwrap();
+                    symlink(&secret, &swapped).unwrap();
+                    give(&swapped);
+                }
+                Ok(())
+            }))
+        };
+        let _ = Writer::new(&volume, files).write(&payload(&[("ca.pem", "A")]), START);
+        assert!(fs::symlink_metadata(&swapped).unwrap().is_symlink(), "nothing was swapped");
+        assert_eq!(facts(&secret), before, "{}", swapped.display());
+        fs::remove_dir_all(home.join("app"))
+            .or_else(|_| fs::remove_file(home.join("app")))
+            .unwrap();
+    }
+}
+
+#[test]
+fn links_swapped_in_above_a_volume_of_another_user_are_not_followed() {
+    if !rustix::process::geteuid().is_root() {
+        // Only root can have a directory of another user.
+        return;
+    }
+    let mut attacks = 0;
+    for is_new in [true, false] {
+        for at in 0.. {
+            let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+            let (home, outside) = (dir.path().join("home"), outside(dir.path()));
+            fs::create_dir(&home).unwrap();
+            give(&home);
+            // What would be written to if the link were followed.
+            fs::create_dir(outside.join("tls")).unwrap();
+            let volume = home.join("app/tls");
+            let files = payload(&[("ca.pem", "A"), ("pki/key", "K")]);
+            if !is_new {
+                Writer::new(&volume, Files::default()).write(&files, START).unwrap();
+            }
+            let before = facts(&outside);
+            let done = Arc::new(AtomicUsize::new(0));
+            let attacked = {
+                let (done, outside, app) = (done.clone(), outside.clone(), home.join("app"));
+                Files::with_hook(Arc::new(move |_: Operation, _: &Path| {
+                    if done.fetch_add(1, SeqCst) == at {
+                        let _ = fs::rename(&app, app.with_extension("moved"));
+                        symlink(&outside, &app).unwrap();
+                        give(&app);
+                    }
+                    Ok(())
+                }))
+            };
+            let new = payload(&[("ca.pem", "B"), ("pki/key", "K")]);
+            let writer = Writer::new(&volume, attacked);
+            let _ = writer.write(&new, START);
+            let _ = writer.remove();
+            assert_eq!(facts(&outside), before, "new {is_new}, at {at}");
+            attacks += 1;
+            if done.load(SeqCst) <= at {
+                break;
+            }
+        }
+    }
+    assert!(attacks > 60, "{attacks}");
 }

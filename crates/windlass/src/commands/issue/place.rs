@@ -12,19 +12,23 @@
 //! all. Whoever is killed before leaves the old set, whoever is killed after leaves the new one.
 //! A reader that opens two files while the rename happens may get one of each: to be sure, it
 //! resolves `..data` first and opens both in there.
+//!
+//! The directory may be one of another user. It is opened once, links of that user on the way to it
+//! are not followed, and everything is done below what was opened.
 
-use std::fs::{self, DirBuilder, File, TryLockError};
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt as _, symlink};
+use std::ffi::OsStr;
+use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use uuid::Uuid;
+use windlass_node::files::{Access, Files, Folder, Found};
+use windlass_pki::limits::MAX_PEM_BYTES;
 use windlass_pki::{ForeignCertificate, parse_certificate_blocks};
 use zeroize::Zeroizing;
 
 use super::note::Note;
-use crate::datadir::durable::{self, NewFile};
 
 /// The link to the current set.
 const DATA: &str = "..data";
@@ -35,14 +39,17 @@ const SETS: &str = "..issued-";
 const FILES: [&str; 4] = ["ca.crt", "tls.crt", "tls.key", "issue.json"];
 /// Everybody may look; the key is its owner's alone.
 const DIRECTORY: u32 = 0o755;
+const KEY: u32 = 0o600;
+const PUBLIC: u32 = 0o644;
 
 /// A directory for one certificate, held until dropped.
-#[derive(Debug)]
 pub struct Place {
     root: PathBuf,
+    folder: Folder,
     /// Where the new set goes. It is made at the start, so that nobody is asked for a certificate
     /// that could not be kept.
-    set: PathBuf,
+    set: Folder,
+    set_name: String,
     /// Whether the directory is there because of us.
     made: bool,
     written: bool,
@@ -77,10 +84,9 @@ impl Place {
     pub fn open(path: &Path) -> Result<Self> {
         let cannot = || format!("cannot use the directory {}", path.display());
         let root = std::path::absolute(path).with_context(cannot)?;
-        let made = !root.exists();
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(DIRECTORY).create(&root).with_context(cannot)?;
-        let lock = File::open(&root).with_context(cannot)?;
+        let made = windlass_safe_path::find_directory(&root).is_err();
+        let directory = windlass_safe_path::create_directory(&root, DIRECTORY);
+        let lock = directory.with_context(cannot)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -90,10 +96,12 @@ impl Place {
             Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
             Err(TryLockError::Error(error)) => return Err(error).with_context(cannot),
         }
-        clean(&root).with_context(cannot)?;
-        let set = root.join(format!("{SETS}{}", Uuid::new_v4()));
-        builder.recursive(false).create(&set).with_context(cannot)?;
-        Ok(Self { root, set, made, written: false, _lock: lock })
+        let folder = Files::default().within(lock.try_clone().with_context(cannot)?, &root);
+        clean(&folder).with_context(cannot)?;
+        let set_name = format!("{SETS}{}", Uuid::new_v4());
+        let set = folder.make_folder(OsStr::new(&set_name), &access(DIRECTORY));
+        let set = set.with_context(cannot)?;
+        Ok(Self { root, folder, set, set_name, made, written: false, _lock: lock })
     }
 
     /// Where a file of the set is for those who use it.
@@ -131,8 +139,8 @@ impl Place {
         }
         let file = self.file("tls.crt");
         let cannot = || format!("cannot read {}", file.display());
-        let text = fs::read(&file).with_context(cannot)?;
-        let chain = parse_certificate_blocks(&text).with_context(cannot)?;
+        let text = self.read("tls.crt")?.with_context(cannot)?;
+        let chain = parse_certificate_blocks(text.as_bytes()).with_context(cannot)?;
         let certificate = chain.into_iter().next().with_context(cannot)?;
         let note =
             match self.read("issue.json")? {
@@ -146,45 +154,53 @@ impl Place {
 
     /// A file that need not be there.
     fn read(&self, name: &str) -> Result<Option<String>> {
-        let file = self.file(name);
-        match fs::read_to_string(&file) {
-            Ok(text) => Ok(Some(text)),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("cannot read {}", file.display())),
-        }
+        let cannot = || format!("cannot read {}", self.file(name).display());
+        let Found::Link(current) = self.folder.find(OsStr::new(DATA)).with_context(cannot)? else {
+            return Ok(None);
+        };
+        let current = self.folder.folder(current.as_os_str()).with_context(cannot)?;
+        let Some(current) = current else { return Ok(None) };
+        let read = current.read(OsStr::new(name), MAX_PEM_BYTES).with_context(cannot)?;
+        let text = read.map(|contents| String::from_utf8(contents.bytes.to_vec()));
+        text.transpose().with_context(cannot)
     }
 
     /// Puts a set in the place of the one that is here, if any.
     pub fn write(mut self, set: Set) -> Result<()> {
         let has_anchors = set.anchors.is_some();
-        let at = |name: &str| self.set.join(name);
-        let mut files = vec![
-            NewFile::private(at("tls.key"), set.key),
-            NewFile::public(at("tls.crt"), set.chain),
-            NewFile::public(at("issue.json"), set.note),
-        ];
-        files.extend(set.anchors.map(|anchors| NewFile::public(at("ca.crt"), anchors)));
-        durable::write_all(&files)?;
         let cannot = || format!("cannot write to {}", self.root.display());
-        let before = fs::read_link(self.root.join(DATA)).ok();
+        let mut files = vec![
+            ("tls.key", set.key, KEY),
+            ("tls.crt", Zeroizing::new(set.chain), PUBLIC),
+            ("issue.json", Zeroizing::new(set.note), PUBLIC),
+        ];
+        files.extend(set.anchors.map(|anchors| ("ca.crt", Zeroizing::new(anchors), PUBLIC)));
+        for (name, contents, mode) in &files {
+            let written = self.set.write(OsStr::new(name), contents.as_bytes(), &access(*mode));
+            written.with_context(cannot)?;
+        }
+        self.set.sync().with_context(cannot)?;
+        let before = self.folder.find(OsStr::new(DATA)).with_context(cannot)?;
         self.link(has_anchors).with_context(cannot)?;
         self.swap().with_context(cannot)?;
         self.written = true;
         // From here on the new set is there, whatever happens. What is left over goes next time.
         if !has_anchors {
-            let _ = fs::remove_file(self.file("ca.crt"));
+            let _ = self.folder.remove(OsStr::new("ca.crt"));
         }
-        if let Some(before) = before.filter(|before| is_set(before)) {
-            let _ = fs::remove_dir_all(self.root.join(before));
+        if let Found::Link(before) = before
+            && is_set(&before)
+        {
+            let _ = self.folder.remove_all(before.as_os_str());
         }
         Ok(())
     }
 
     /// Makes the links that are missing. Without a set, or in an old one, they may lead nowhere.
-    fn link(&self, has_anchors: bool) -> io::Result<()> {
+    fn link(&self, has_anchors: bool) -> Result<()> {
         for name in FILES.into_iter().filter(|name| has_anchors || *name != "ca.crt") {
-            match symlink(Path::new(DATA).join(name), self.root.join(name)) {
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            match self.folder.link(OsStr::new(name), &Path::new(DATA).join(name)) {
+                Err(error) if error.source.kind() == ErrorKind::AlreadyExists => {}
                 made => made?,
             }
         }
@@ -192,53 +208,49 @@ impl Place {
     }
 
     /// Makes the new set the current one.
-    fn swap(&self) -> io::Result<()> {
-        let next = self.root.join(NEXT);
-        symlink(self.set.file_name().unwrap_or_default(), &next)?;
+    fn swap(&self) -> Result<()> {
+        self.folder.link(OsStr::new(NEXT), Path::new(&self.set_name))?;
         // The links and the new directory first: a crash must not keep the rename and lose them.
-        let root = File::open(&self.root)?;
-        root.sync_all()?;
-        fs::rename(&next, self.root.join(DATA))?;
-        root.sync_all()
+        self.folder.sync()?;
+        self.folder.rename(OsStr::new(NEXT), OsStr::new(DATA))?;
+        Ok(self.folder.sync()?)
     }
 
     fn is_there(&self, name: &str) -> Result<bool> {
-        let file = self.file(name);
-        match fs::symlink_metadata(&file) {
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error).with_context(|| format!("cannot look at {}", file.display())),
-        }
+        Ok(self.folder.find(OsStr::new(name))? != Found::Nothing)
     }
 
     fn is_ours(&self, name: &str) -> bool {
-        fs::read_link(self.file(name)).is_ok_and(|to| to == Path::new(DATA).join(name))
+        let found = self.folder.find(OsStr::new(name));
+        found.is_ok_and(|found| found == Found::Link(Path::new(DATA).join(name)))
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         if !self.written {
-            let _ = fs::remove_dir_all(&self.set);
-            if self.made {
+            let _ = self.folder.remove_all(OsStr::new(&self.set_name));
+            if self.made
+                && let Ok((above, name)) = windlass_safe_path::open_parent(&self.root)
+            {
                 // Only if nothing is in it.
-                let _ = fs::remove_dir(&self.root);
+                let _ = rustix::fs::unlinkat(above, name, rustix::fs::AtFlags::REMOVEDIR);
             }
         }
     }
 }
 
+fn access(mode: u32) -> Access {
+    Access { mode, owner: None, group: None }
+}
+
 /// Removes what killed runs left: sets that are not the current one, with their keys.
-fn clean(root: &Path) -> io::Result<()> {
-    let current = fs::read_link(root.join(DATA)).ok();
-    match fs::remove_file(root.join(NEXT)) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    for entry in fs::read_dir(root)? {
-        let name = PathBuf::from(entry?.file_name());
-        if is_set(&name) && current.as_ref() != Some(&name) {
-            fs::remove_dir_all(root.join(name))?;
+fn clean(folder: &Folder) -> Result<()> {
+    let current = folder.find(OsStr::new(DATA))?;
+    folder.remove(OsStr::new(NEXT))?;
+    for name in folder.names()? {
+        if is_set(Path::new(&name)) && current != Found::Link(PathBuf::from(&name)) {
+            folder.remove_all(&name)?;
         }
     }
     Ok(())

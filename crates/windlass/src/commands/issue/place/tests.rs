@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use tempfile::TempDir;
 use time::{Duration, OffsetDateTime};
@@ -72,13 +73,12 @@ fn a_set_replaces_another_as_a_whole() {
 /// What a run leaves that is killed after so many steps: nobody cleans up.
 fn killed_after(steps: u8, dir: &TempDir) {
     let mut place = Place::open(dir.path()).unwrap();
-    let key = NewFile::private(place.set.join("tls.key"), Zeroizing::new("new key".into()));
-    durable::write_all(&[key]).unwrap();
+    place.set.write(OsStr::new("tls.key"), b"new key", &access(KEY)).unwrap();
     if steps > 0 {
         place.link(true).unwrap();
     }
     if steps > 1 {
-        symlink(place.set.file_name().unwrap(), place.root.join(NEXT)).unwrap();
+        symlink(&place.set_name, place.root.join(NEXT)).unwrap();
     }
     // Keeps the drop from tidying up.
     place.written = true;
@@ -143,5 +143,28 @@ fn links_that_lead_nowhere_are_no_obstacle() {
 fn two_at_once_are_one_too_many() {
     let dir = tempfile::tempdir().unwrap();
     let _first = Place::open(dir.path()).unwrap();
-    assert!(Place::open(dir.path()).unwrap_err().to_string().contains("another windlass issue"));
+    assert!(Place::open(dir.path()).err().unwrap().to_string().contains("another windlass issue"));
+}
+
+#[test]
+fn what_another_user_swaps_in_is_not_written_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let (home, victim) = (dir.path().join("home"), dir.path().join("victim"));
+    fs::create_dir(&home).unwrap();
+    fs::create_dir(&victim).unwrap();
+    let place = Place::open(&home.join("tls")).unwrap();
+    // The owner of the directory above replaces both, between two steps.
+    fs::rename(home.join("tls").join(&place.set_name), home.join("set")).unwrap();
+    symlink(&victim, home.join("tls").join(&place.set_name)).unwrap();
+    fs::rename(home.join("tls"), home.join("moved")).unwrap();
+    symlink(&victim, home.join("tls")).unwrap();
+    place.write(set(1, true)).unwrap();
+    assert_eq!(fs::read_dir(&victim).unwrap().count(), 0);
+    assert_eq!(fs::read_to_string(home.join("set/tls.key")).unwrap(), "key 1");
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::lchown(&home, Some(65534), Some(65534)).unwrap();
+        let error = format!("{:#}", Place::open(&home.join("tls")).err().unwrap());
+        assert!(error.contains("refusing to follow the symlink"), "{error}");
+        assert_eq!(fs::read_dir(&victim).unwrap().count(), 0);
+    }
 }

@@ -1,0 +1,143 @@
+//! Opens files and directories below directories of other users without following their symlinks.
+//!
+//! A process of root that creates `/home/alice/app/tls` by path follows whatever alice puts at
+//! `/home/alice/app` between two system calls. Here a path is resolved once, component by
+//! component, and the result is a descriptor on which the caller works.
+//!
+//! The rule, after systemd's "unsafe path transition":
+//!
+//! - A directory is **trusted** if root or the current user owns it and not everybody may write to
+//!   it, or it has the sticky bit. Group members are trusted as much as the owner who let them in.
+//! - A symlink is followed only if root or the current user owns it, and only while every directory
+//!   on the way, including the one that holds it, is trusted. So `/var/run` → `/run` works, and a
+//!   symlink below a home directory of somebody else is refused, whoever owns it: the owner of the
+//!   home directory may have moved it there.
+//! - Directories are entered whoever owns them. A user who owns one decides which of their
+//!   directories has which name, but cannot move a directory of somebody else there.
+//! - `..` leads to the directory that was left, not to what the file system says by then.
+//!
+//! Paths without symlinks are resolved with one `openat2`. Where a symlink is found, or the kernel or
+//! a seccomp filter does not allow the call, each component is opened by itself with `O_NOFOLLOW`.
+//!
+//! - [`open_directory`], [`create_directory`], [`open_parent`]: the ways in.
+//! - [`private`]: files that nobody else may have prepared.
+
+pub mod private;
+mod walk;
+
+use std::ffi::OsString;
+use std::fs::{File, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use walk::Walk;
+
+/// Why other users can replace what is at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Untrusted {
+    /// The first directory on the way that is not trusted.
+    pub directory: PathBuf,
+    /// The user who owns it.
+    pub owner: u32,
+    /// Whether everybody may write to it.
+    pub world_writable: bool,
+}
+
+/// Opens a directory for reading.
+pub fn open_directory(path: &Path) -> io::Result<File> {
+    reopen(&find_directory(path)?)
+}
+
+/// Opens a directory as a base for `openat` and the like, for which it need not be readable.
+pub fn find_directory(path: &Path) -> io::Result<OwnedFd> {
+    // The kernel resolves `..` by what is there now, not by the way that was taken.
+    if !path.components().any(|component| component == Component::ParentDir) {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        match rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve) {
+            Err(Errno::LOOP | Errno::NOSYS | Errno::PERM | Errno::INVAL | Errno::AGAIN) => {}
+            found => return Ok(found?),
+        }
+    }
+    Walk::new(path)?.finish(|_, _| Err(ErrorKind::NotFound.into()))
+}
+
+/// Opens a directory for reading, after creating it and those above it where they are missing. Those
+/// created get `mode` whatever the umask is; those that exist keep theirs.
+pub fn create_directory(path: &Path, mode: u32) -> io::Result<File> {
+    let found = match find_directory(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Walk::new(path)?.finish(|above, name| create(above, name, mode))?
+        }
+        found => found?,
+    };
+    reopen(&found)
+}
+
+/// Opens the directory that a path is in, and returns the last component of the path, which need not
+/// exist and is not followed.
+pub fn open_parent(path: &Path) -> io::Result<(OwnedFd, OsString)> {
+    let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
+    let above = path.parent().unwrap_or(Path::new(""));
+    Ok((find_directory(above)?, name.to_owned()))
+}
+
+/// Opens a directory for reading that was found before.
+pub fn reopen(directory: &OwnedFd) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(File::from(rustix::fs::openat(directory, ".", flags, Mode::empty())?))
+}
+
+/// Makes the names in a directory durable.
+pub fn sync(directory: &OwnedFd) -> io::Result<()> {
+    reopen(directory)?.sync_all()
+}
+
+/// Whether users other than root and the current one can replace the directory at a path or what is
+/// in it. None if they cannot.
+pub fn untrusted(path: &Path) -> io::Result<Option<Untrusted>> {
+    let path = std::path::absolute(path)?;
+    let mut walk = Walk::new(&path)?;
+    walk.run(|_, _| Err(ErrorKind::NotFound.into()))?;
+    Ok(walk.untrusted())
+}
+
+impl std::fmt::Display for Untrusted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { directory, owner, world_writable } = self;
+        let directory = directory.display();
+        match world_writable {
+            true => write!(f, "{directory} is writable by all users and has no sticky bit"),
+            false => write!(f, "{directory} is owned by user {owner}"),
+        }
+    }
+}
+
+fn create(above: &OwnedFd, name: &std::ffi::OsStr, mode: u32) -> io::Result<()> {
+    match rustix::fs::mkdirat(above, name, Mode::RWXU) {
+        // Somebody else was faster: it is theirs, with their mode.
+        Err(Errno::EXIST) => return Ok(()),
+        created => created?,
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let created = File::from(rustix::fs::openat(above, name, flags, Mode::empty())?);
+    created.set_permissions(Permissions::from_mode(mode))?;
+    sync(above)
+}
+
+/// What the file system says of a descriptor, or of what has a name below it.
+fn stat(at: &OwnedFd, name: Option<&std::ffi::OsStr>) -> io::Result<rustix::fs::Stat> {
+    Ok(match name {
+        None => rustix::fs::fstat(at)?,
+        Some(name) => rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW)?,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! Files that are written over several runs or by several processes under a name that others can
+//! guess: nobody else may have prepared them.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::open_parent;
+
+/// How often a file may vanish between two calls.
+const ATTEMPTS: usize = 8;
+const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// Opens a file of the current user that nobody else can read or write, or creates it with mode
+/// 0600. Symlinks, files with other names, other owners or other permissions are refused.
+pub fn open(path: &Path) -> io::Result<File> {
+    let (directory, name) = open_parent(path)?;
+    open_at(directory.as_fd(), name.as_ref())
+}
+
+/// The same for a name in an open directory.
+pub fn open_at(directory: impl AsFd, name: &Path) -> io::Result<File> {
+    let file = open_plain(directory.as_fd(), name)?;
+    let facts = file.metadata()?;
+    let user = rustix::process::geteuid().as_raw();
+    if facts.uid() != user {
+        return Err(refused(format!("it is owned by user {}, not by user {user}", facts.uid())));
+    }
+    if facts.mode() & 0o077 != 0 {
+        let mode = facts.mode() & 0o777;
+        return Err(refused(format!("other users have access to it: its mode is {mode:04o}")));
+    }
+    Ok(file)
+}
+
+/// Opens a regular file for reading and writing, or creates it with mode 0600. Symlinks and files
+/// with other names are refused; the owner is not checked.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let (directory, name) = open_parent(path)?;
+    open_plain(directory.as_fd(), name.as_ref())
+}
+
+fn open_plain(directory: impl AsFd, name: &Path) -> io::Result<File> {
+    // Without NONBLOCK, a FIFO of somebody else would block this process.
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let open = |more| rustix::fs::openat(directory.as_fd(), name, flags | more, PRIVATE);
+    let mut opened = Err(Errno::NOENT);
+    for _ in 0..ATTEMPTS {
+        opened = match open(OFlags::CREATE | OFlags::EXCL) {
+            Err(Errno::EXIST) => open(OFlags::empty()),
+            created => created,
+        };
+        if !matches!(opened, Err(Errno::NOENT)) {
+            break;
+        }
+    }
+    let file = match opened {
+        Err(Errno::LOOP) => return Err(refused("it is a symlink".to_owned())),
+        Err(Errno::NXIO | Errno::ISDIR) => return Err(refused("it is not a file".to_owned())),
+        opened => File::from(opened?),
+    };
+    let facts = file.metadata()?;
+    if !facts.is_file() {
+        return Err(refused("it is not a file".to_owned()));
+    }
+    if facts.nlink() != 1 {
+        return Err(refused(format!("it has {} hard links", facts.nlink())));
+    }
+    Ok(file)
+}
+
+fn refused(why: String) -> io::Error {
+    io::Error::new(ErrorKind::PermissionDenied, why)
+}
