@@ -20,8 +20,6 @@ mod verify;
 mod watermark;
 mod writer;
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel, sync_channel};
@@ -38,11 +36,12 @@ pub(crate) use failure::Fuse;
 use failure::OnPath;
 pub(crate) use failure::io as io_error;
 pub(crate) use moving::{Filling, Reading};
+pub(crate) use offline::refuse_untrusted;
 pub use offline::{RESTORE_JUMP, Report, backup, check, check_file, restore};
 use reader::Readers;
 use retention::{Retention, Stride};
+pub(crate) use schema::partial;
 use schema::{Access, connect, db_path, wal_path};
-pub(crate) use schema::{partial, publish};
 use verify::Contents;
 use watermark::Watermark;
 use writer::{Command, Job, Position, REPLAY, Writer};
@@ -168,11 +167,7 @@ impl Embedded {
 
 /// Makes the data directory, durably and for its owner only, if it does not exist.
 fn make_dir(dir: &Path) -> Result<(), Error> {
-    if dir.try_exists().on(dir)? {
-        return Ok(());
-    }
-    DirBuilder::new().recursive(true).mode(0o700).create(dir).on(dir)?;
-    schema::sync_dir(dir.parent().unwrap_or(dir))
+    windlass_safe_path::create_directory(dir, 0o700).map(drop).on(dir)
 }
 
 /// Without a database there must be nothing that belonged to one.

@@ -3,13 +3,13 @@
 //! The kernel drops the lock when its holder dies, so a stale file never blocks a start. The file
 //! carries the holder's process id only to make the refusal useful.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use windlass_safe_path::private;
 
 use super::failure::io;
 use crate::Error;
@@ -23,14 +23,8 @@ pub(super) struct Lock {
 /// Takes the directory for this process, or says who has it.
 pub(super) fn lock(dir: &Path) -> Result<Lock, Error> {
     let path = dir.join("lock");
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .map_err(|e| io(&path, &e))?;
+    // Not through a link: what it leads to is cut to nothing below.
+    let mut file = private::open_regular(&path).map_err(|e| io(&path, &e))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => {

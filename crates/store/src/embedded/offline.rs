@@ -1,6 +1,8 @@
 //! Checking, backing up and restoring a data directory, for the command line.
 
-use std::fs;
+use std::fs::{self, DirBuilder};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
@@ -62,17 +64,24 @@ pub fn check_file(path: &Path) -> Result<Report, Error> {
 
 /// Copies the newest state of a data directory into one file. Also works while a server has the
 /// directory open. The file appears under its name only when it is complete, verified and durable.
+///
+/// Until then it is in a directory with `.partial` at the end of its name, which only its owner can
+/// enter: SQLite opens the file and its journals by path, so nobody else may put anything there.
 pub fn backup(dir: &Path, file: &Path) -> Result<Report, Error> {
     if file.try_exists().on(file)? {
         return Err(refused(file, "exists already"));
     }
-    let unfinished = partial(file);
+    refuse_untrusted(file)?;
+    let directory = partial(file);
+    let unfinished = directory.join("data");
     let source_path = db_path(dir);
     let source = connect(&source_path, Access::Inspect)?;
     schema::recognise(&source_path, &source)?;
+    begin_directory(&directory)?;
     copy(&source_path, &source, &unfinished)?;
     let report = check_file(&unfinished)?;
     publish(&unfinished, file)?;
+    fs::remove_dir(&directory).on(&directory)?;
     Ok(Report { path: file.to_owned(), ..report })
 }
 
@@ -81,7 +90,7 @@ pub fn backup(dir: &Path, file: &Path) -> Result<Report, Error> {
 /// The restored store continues [`RESTORE_JUMP`] above the backup, without history.
 pub fn restore(file: &Path, dir: &Path) -> Result<Report, Error> {
     let saved = check_file(file)?;
-    fs::create_dir_all(dir).on(dir)?;
+    windlass_safe_path::create_directory(dir, 0o700).on(dir)?;
     if fs::read_dir(dir).on(dir)?.next().is_some() {
         return Err(refused(
             dir,
@@ -98,6 +107,34 @@ pub fn restore(file: &Path, dir: &Path) -> Result<Report, Error> {
     let report = check_file(&unfinished)?;
     publish(&unfinished, &path)?;
     Ok(Report { path, ..report })
+}
+
+/// Refuses to write a file with secrets where other users can replace it while it is written.
+pub(crate) fn refuse_untrusted(file: &Path) -> Result<(), Error> {
+    let above = file.parent().unwrap_or(Path::new(""));
+    let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+    match windlass_safe_path::untrusted(above).on(above)? {
+        None => Ok(()),
+        Some(untrusted) => Err(refused(
+            file,
+            &format!("is not written: {untrusted}; choose a directory that only you can write to"),
+        )),
+    }
+}
+
+/// Makes a directory that only its owner can enter, without remains of an earlier attempt.
+fn begin_directory(path: &Path) -> Result<(), Error> {
+    let create = || DirBuilder::new().mode(0o700).create(path);
+    match create() {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        created => return created.on(path),
+    }
+    let there = fs::symlink_metadata(path).on(path)?;
+    let is_own = there.uid() == rustix::process::geteuid().as_raw();
+    if !(there.is_dir() && is_own && there.mode() & 0o077 == 0) {
+        return Err(refused(path, "was not made by an earlier backup of the same user; remove it"));
+    }
+    schema::remove(&path.join("data"))
 }
 
 fn inspect(path: &Path, conn: &Connection) -> Result<Report, Error> {

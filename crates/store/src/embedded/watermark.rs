@@ -5,9 +5,11 @@
 //! twice. The note is a few bytes beside the database, written after every commit and never
 //! synced: after a power loss it may be behind, never ahead. A database behind its note is refused.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+use windlass_safe_path::private;
 
 use super::failure::io;
 use crate::{Error, Revision};
@@ -33,13 +35,7 @@ pub(super) fn read(dir: &Path) -> Option<Revision> {
 impl Watermark {
     pub(super) fn open(dir: &Path) -> Result<Self, Error> {
         let path = dir.join(FILE);
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(|e| io(&path, &e))?;
+        let file = private::open_regular(&path).map_err(|e| io(&path, &e))?;
         Ok(Self { path, file, warned: false })
     }
 

@@ -1,15 +1,18 @@
 //! Writing a store into a file.
 
-use std::fs::{File, OpenOptions};
+use std::ffi::OsString;
+use std::fs::File;
 use std::io::{BufWriter, Seek, SeekFrom, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{AtFlags, FlockOperation, flock};
+use windlass_safe_path::{open_parent, private};
 
 use super::format::{End, Header, Next, Reader, Sums, line};
 use super::{Listener, Moved, News, Place, Source, Step};
-use crate::embedded::{io_error, partial, publish};
+use crate::embedded::{io_error, partial, refuse_untrusted};
 use crate::{Error, Revision};
 
 /// How often an export begins again because the revision it reads was compacted.
@@ -20,11 +23,13 @@ const TRIES: usize = 3;
 ///
 /// Until everything is written the file has `.partial` at the end of its name; an export that
 /// finds such a file goes on with it, if its revision can still be read. The file is for its owner
-/// only, because objects hold secrets.
+/// only, because objects hold secrets: one that somebody else may have prepared is refused, and so is
+/// a directory in which others can replace it.
 pub fn export(place: &Place, file: &Path, tell: Listener<'_>) -> Result<Moved, Error> {
     if file.try_exists().map_err(|e| io_error(file, &e))? {
         return Err(Error::Refused { path: file.to_owned(), what: "exists already".to_owned() });
     }
+    refuse_untrusted(file)?;
     let mut source = place.source()?;
     let mut writing = Writing::open(&partial(file))?;
     let mut state = writing.resume(source.as_mut(), tell)?;
@@ -51,6 +56,9 @@ pub fn export(place: &Place, file: &Path, tell: Listener<'_>) -> Result<Moved, E
 /// The file that is not complete.
 struct Writing {
     path: PathBuf,
+    directory: OwnedFd,
+    /// Its name in the directory.
+    name: OsString,
     file: File,
 }
 
@@ -65,18 +73,24 @@ struct Done {
 impl Writing {
     fn open(path: &Path) -> Result<Self, Error> {
         let on = |error: std::io::Error| io_error(path, &error);
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(path).map_err(on)?;
-        let refuse = |what: &str| Error::Refused { path: path.to_owned(), what: what.to_owned() };
+        let refuse = |what: String| Error::Refused { path: path.to_owned(), what };
+        let (directory, name) = open_parent(path).map_err(on)?;
+        let file = match private::open_at(&directory, name.as_ref()) {
+            // The system has no number for what is wrong with the file itself.
+            Err(error) if error.raw_os_error().is_none() => {
+                return Err(refuse(format!("cannot be used: {error}; remove it")));
+            }
+            opened => opened.map_err(on)?,
+        };
         flock(&file, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| refuse("is being written by another process"))?;
+            .map_err(|_| refuse("is being written by another process".to_owned()))?;
         // Whoever had the lock may have finished, and given the file its name.
-        let same = std::fs::metadata(path).map_err(on)?.ino() == file.metadata().map_err(on)?.ino();
-        if same {
-            Ok(Self { path: path.to_owned(), file })
+        let there = rustix::fs::statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW);
+        let inode = file.metadata().map_err(on)?.ino();
+        if there.map_err(|error| on(error.into()))?.st_ino == inode {
+            Ok(Self { path: path.to_owned(), directory, name, file })
         } else {
-            Err(refuse("was being written by another process"))
+            Err(refuse("was being written by another process".to_owned()))
         }
     }
 
@@ -177,7 +191,11 @@ impl Writing {
         let Done { revision, sums, earlier, .. } = done;
         let (End { objects, contents, .. }, line) = sums.end();
         self.on((&self.file).write_all(line.as_bytes()))?;
-        publish(&self.path, name)?;
+        self.on(self.file.sync_all())?;
+        let last = name.file_name().unwrap_or_default();
+        let renamed = rustix::fs::renameat(&self.directory, &self.name, &self.directory, last);
+        renamed.map_err(|error| io_error(name, &error.into()))?;
+        self.on(windlass_safe_path::sync(&self.directory))?;
         Ok(Moved { objects, digest: contents, revision, earlier })
     }
 

@@ -2,6 +2,7 @@
 
 mod damaged;
 mod interrupted;
+mod prepared;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -109,7 +109,7 @@ fn an_interrupted_export_goes_on() {
         let header = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
         for cut in [header, header + 5, whole.len() / 2, whole.len() - 3, whole.len()] {
             std::fs::remove_file(&file).unwrap();
-            std::fs::write(&partial, &whole[..cut]).unwrap();
+            leave(&partial, &whole[..cut]);
             let mut tell = |news| assert!(!matches!(news, News::Note(_)), "{news:?}");
             let again = export(&place, &file, &mut tell).unwrap();
             assert_eq!(again.digest, first.digest, "cut at {cut}");
@@ -120,7 +120,7 @@ fn an_interrupted_export_goes_on() {
         // What a power loss may leave of the last blocks.
         std::fs::remove_file(&file).unwrap();
         let zeroes = [&whole[..whole.len() / 2], &[0; 4096]].concat();
-        std::fs::write(&partial, zeroes).unwrap();
+        leave(&partial, &zeroes);
         assert_eq!(export(&place, &file, &mut quiet()).unwrap().digest, first.digest);
 
         let store = open(&place).unwrap();
@@ -130,7 +130,7 @@ fn an_interrupted_export_goes_on() {
             (&whole[..header - 2], "it has no readable beginning"),
         ] {
             std::fs::remove_file(&file).unwrap();
-            std::fs::write(&partial, rest).unwrap();
+            leave(&partial, rest);
             let mut notes = Vec::new();
             let mut tell = |news| {
                 if let News::Note(note) = news {
@@ -162,4 +162,11 @@ fn an_export_does_not_go_on_with_that_of_another_store() {
         assert_eq!(notes.iter().any(|note| note.contains("it is of another store")), again);
         std::fs::rename(&file, world.path("file.partial")).unwrap();
     }
+}
+
+/// Leaves a file as an export does that is killed.
+fn leave(path: &std::path::Path, contents: &[u8]) {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::write(path, contents).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
 }
