@@ -19,6 +19,7 @@ use crate::access::Access;
 use crate::boot::{Beginning, Boot, Source};
 use crate::clock::{self, Clock};
 use crate::events;
+use crate::exposure;
 use crate::files::Files;
 use crate::gates::Gates;
 use crate::keeper;
@@ -143,6 +144,9 @@ pub async fn run(mut options: Options, shutdown: watch::Receiver<bool>) -> Resul
         *path = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
     }
     options.files.make_directory(&options.root_dir)?;
+    if let Some(exposed) = exposure::check(&options.root_dir) {
+        tracing::warn!("{exposed}");
+    }
     let _lock = Lock::take(&options.cert_dir, &options.files)?;
     let root_dir = options.root_dir.clone();
     let mut agent = Agent::new(options);

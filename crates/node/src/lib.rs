@@ -15,6 +15,8 @@
 //! - [`projections`]: volumes of the machine itself.
 //! - [`keeper`]: keeps all volumes as they should be.
 //! - [`trust`]: tells the server which trust anchors are in them.
+//! - [`exposure`]: whether other users of the machine have access to all this.
+//! - [`limits`]: how much of the machine others make it use.
 //! - [`gates`]: features that can be turned off.
 //! - [`events`]: what happens, told on the Node.
 //! - [`serving`]: the node's own server: health and metrics.
@@ -33,10 +35,12 @@ pub mod certificates;
 pub mod client;
 pub mod clock;
 pub mod events;
+pub mod exposure;
 pub mod files;
 pub mod gates;
 pub mod identity;
 pub mod keeper;
+pub mod limits;
 pub mod manager;
 pub mod metrics;
 pub mod present;

@@ -1,11 +1,16 @@
 //! Memory for the volumes of pods: keys and tokens in them should not be on a disk.
 
+use std::ffi::{CStr, CString};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use rustix::fs::statfs;
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+use crate::limits::{POD_VOLUME_INODES, POD_VOLUME_MEMORY};
+use crate::volume::writer::GUARDED;
 
 /// What `statfs` says of memory.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
@@ -39,8 +44,10 @@ pub fn cover(directory: &Path, but: &[&str]) {
         return;
     }
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    match mount("tmpfs", directory, "tmpfs", flags, c"mode=0750") {
-        Ok(()) => tracing::info!(directory = %directory.display(), "volumes are in memory"),
+    match with_options(|options| mount("tmpfs", directory, "tmpfs", flags, options)) {
+        Ok(swaps) => {
+            tracing::info!(directory = %directory.display(), swaps, "volumes are in memory");
+        }
         Err(error) => {
             let directory = directory.display();
             tracing::warn!(%directory, "volumes are on the disk, not in memory: {error}");
@@ -55,6 +62,21 @@ pub fn uncover(directory: &Path, but: &[&str]) {
     }
     if let Err(error) = unmount(directory, UnmountFlags::NOFOLLOW) {
         tracing::debug!(directory = %directory.display(), "cannot unmount: {error}");
+    }
+}
+
+/// Mounts without swap, which Linux can since 6.4, or with it. Returns whether what is in memory may
+/// get to a disk as swap.
+fn with_options(mut mount: impl FnMut(&CStr) -> Result<(), Errno>) -> Result<bool, Errno> {
+    let options = |more: &str| {
+        let (size, inodes) = (POD_VOLUME_MEMORY, POD_VOLUME_INODES);
+        let text = format!("mode={GUARDED:04o},size={size},nr_inodes={inodes}{more}");
+        CString::new(text).map_err(|_| Errno::INVAL)
+    };
+    match mount(&options(",noswap")?) {
+        // Also where the mount is in a user namespace.
+        Err(Errno::INVAL) => mount(&options("")?).map(|()| true),
+        mounted => mounted.map(|()| false),
     }
 }
 
@@ -106,6 +128,32 @@ mod tests {
     }
 
     #[test]
+    fn swap_is_left_out_where_the_kernel_can() {
+        let attempt = |answers: &[Result<(), Errno>]| {
+            let (mut said, mut answers) = (Vec::new(), answers.iter());
+            let mounted = with_options(|options| {
+                said.push(options.to_str().unwrap().to_owned());
+                *answers.next().unwrap()
+            });
+            assert!(said[0].ends_with(",noswap"), "{said:?}");
+            assert!(said.iter().all(|one| one.starts_with("mode=0750,size=20%,nr_inodes=200k")));
+            (mounted, said.len())
+        };
+        assert_eq!(attempt(&[Ok(())]), (Ok(false), 1));
+        assert_eq!(attempt(&[Err(Errno::INVAL), Ok(())]), (Ok(true), 2));
+        assert_eq!(attempt(&[Err(Errno::INVAL), Err(Errno::PERM)]), (Err(Errno::PERM), 2));
+        assert_eq!(attempt(&[Err(Errno::PERM)]), (Err(Errno::PERM), 1));
+    }
+
+    /// The options of what is mounted on a directory, as the kernel shows them.
+    fn mounted(directory: &Path) -> String {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        let place = directory.to_str().unwrap();
+        let line = mounts.lines().find(|line| line.split(' ').nth(1) == Some(place));
+        line.unwrap().split(' ').nth(3).unwrap().to_owned()
+    }
+
+    #[test]
     fn who_may_mount_does() {
         let dir = tempfile::tempdir().unwrap();
         let [probe, place] = ["probe", "place"].map(|name| dir.path().join(name));
@@ -119,6 +167,11 @@ mod tests {
         std::fs::write(place.join("mark"), "").unwrap();
         cover(&place, &["mark"]);
         assert_eq!(is_mounted(&place), probed.is_ok() && !was_memory);
+        if is_mounted(&place) {
+            let options = mounted(&place);
+            let has = |name: &str| options.split(',').any(|one| one.starts_with(name));
+            assert!(has("size=") && has("nr_inodes=") && has("mode=750"), "{options}");
+        }
         std::fs::write(place.join("other"), "").unwrap();
         uncover(&place, &["mark"]);
         assert!(place.join("other").exists(), "it was in use");

@@ -36,6 +36,9 @@ pub fn show(arguments: &NodeStatusArgs) -> Result<()> {
     if let Some(doubt) = doubt.filter(|_| matches!(running, Ok(true))) {
         eprintln!("warning: {} {doubt}; this may be old", directory.display());
     }
+    if let Some(exposed) = windlass_node::exposure::check(directory) {
+        eprintln!("warning: {exposed}");
+    }
     let view = View { running: running.as_ref().ok().copied(), status };
     let now = OffsetDateTime::now_utc();
     print::show(&view, arguments.output.format, |format| text(&view, format, now))?;
