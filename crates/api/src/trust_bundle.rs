@@ -20,7 +20,7 @@ pub use kind::{
     Pkcs12, Source, SourceStatus, StorePassword, Target, TargetMetadata, Template,
     TrustBundleSource, TrustBundleTemplate,
 };
-pub use rules::{validate, validate_rules};
+pub use rules::{RESERVED_NAMES, is_reserved, validate, validate_new, validate_rules};
 pub use schema::{custom_resource_definition, set_defaults, validate_schema};
 
 /// The group.

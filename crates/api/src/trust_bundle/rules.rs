@@ -9,6 +9,34 @@ use crate::names::{self, LABEL_MAX};
 use crate::selector::labels::validate_label_selector;
 use crate::signer_name::{SignerName, bundle_prefix};
 
+/// Names of ConfigMaps that Kubernetes itself keeps. A target has the name of its Bundle, so a Bundle
+/// with such a name would write into them, with an owner reference that deletes them together with the
+/// Bundle.
+///
+/// - `kube-root-ca.crt`: in every namespace; pods verify the API server with it.
+/// - `extension-apiserver-authentication`: in `kube-system`; extension servers decide with it whose
+///   client certificates and front proxies they trust.
+/// - `cluster-info`: in `kube-public`; joining nodes verify the API server with it.
+pub const RESERVED_NAMES: [&str; 3] =
+    ["kube-root-ca.crt", "extension-apiserver-authentication", "cluster-info"];
+
+/// Whether no Bundle may have this name.
+pub fn is_reserved(name: &str) -> bool {
+    RESERVED_NAMES.contains(&name)
+}
+
+/// Checks a Bundle that is to be created. One that exists with a reserved name, from before there were
+/// any, can still be changed.
+pub fn validate_new(object: &Value) -> Errors {
+    let mut errors = validate(object);
+    let name = Meta::of(object).name();
+    if is_reserved(name) {
+        let words = "is reserved: Kubernetes keeps a ConfigMap with this name";
+        errors.invalid_str(&Path::new("metadata").child("name"), name, words);
+    }
+    errors
+}
+
 /// Checks a Bundle that is to be stored: against the schema, and if that holds, against the rules.
 pub fn validate(object: &Value) -> Errors {
     let mut errors = Errors::new();

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::describe::describe;
 use super::shape::{Object, Rule, Shape, count, elsewhere, has, may, must};
-use super::{GROUP, JKS_PASSWORD, KIND, PLURAL, VERSION};
+use super::{GROUP, JKS_PASSWORD, KIND, PLURAL, RESERVED_NAMES, VERSION};
 use crate::field::{Errors, Path};
 
 /// Checks an object against the schema and its rules.
@@ -43,6 +43,7 @@ pub fn custom_resource_definition() -> Value {
         let kind = if name == "Age" { "date" } else { "string" };
         json!({"name": name, "type": kind, "jsonPath": path, "description": description})
     });
+    let reserved = RESERVED_NAMES.map(|name| format!("'{name}'"));
     let mut schema = json!({
         "type": "object",
         "required": ["spec"],
@@ -56,6 +57,9 @@ pub fn custom_resource_definition() -> Value {
         "x-kubernetes-validations": [{
             "rule": "size(self.metadata.name) <= 63",
             "message": "metadata.name must be no more than 63 characters",
+        }, {
+            "rule": format!("!(self.metadata.name in [{}])", reserved.join(", ")),
+            "message": "metadata.name is reserved: Kubernetes keeps a ConfigMap with this name",
         }],
     });
     describe(&mut schema);

@@ -14,7 +14,7 @@ use kube::runtime::events::{self, EventType, Recorder};
 use time::OffsetDateTime;
 use tokio::time::Instant;
 use windlass_api::trust_bundle::{
-    API_VERSION, Bundle, BundleStatus, HASH_ANNOTATION, KIND, SourceStatus,
+    API_VERSION, Bundle, BundleStatus, HASH_ANNOTATION, KIND, SourceStatus, is_reserved,
 };
 
 use super::apply::apply_body;
@@ -87,6 +87,9 @@ impl Keeper {
             return Ok(Next::Done);
         }
         let (view, now) = (self.seen.view(), (self.clock)());
+        if is_reserved(&name) {
+            return self.relinquish(bundle, &view, now).await;
+        }
         let allowed = self.settings.target_namespaces.iter().cloned();
         let reach = Reach::new(bundle.spec.target.as_ref(), allowed);
         let Gathered { sources, result } = self.gather(&bundle, &view, reach.as_ref().ok(), now);
@@ -112,6 +115,31 @@ impl Keeper {
             return Ok(self.complain(&bundle, &trouble).await);
         }
         self.sync(bundle, &view, &reach, &harvest, &sources, now).await
+    }
+
+    /// Takes back what was written under a name that Kubernetes keeps, and says why nothing is written
+    /// any more. A server with our definition of Bundles does not let such a one be created.
+    async fn relinquish(
+        self: Arc<Self>,
+        bundle: Arc<Bundle>,
+        view: &View,
+        now: OffsetDateTime,
+    ) -> anyhow::Result<Next> {
+        let places = view.namespaces.iter().map(|(name, space)| match space.ending {
+            true => (name.as_str(), Place::Ending),
+            false => (name.as_str(), Place::Outside),
+        });
+        let places = places.collect::<Vec<_>>();
+        let Plan { steps, .. } =
+            self.seen.with_targets(|targets| plan(&bundle.metadata, &[], &places, targets));
+        let mut failed = None;
+        for step in steps {
+            if let Done::No(_, failure) = self.carry_out(&bundle, step, &[], &Bodies::new()).await {
+                failed = Some(failure.error);
+            }
+        }
+        let next = self.say(&bundle, Outcome::ReservedName, &[], now).await?;
+        Ok(failed.map_or(next, Next::Wait))
     }
 
     fn gather(
@@ -194,7 +222,7 @@ impl Keeper {
                 Done::Yes => wrote = true,
                 Done::Nothing => {}
                 Done::No(deed, failure) => {
-                    unwritten += usize::from(deed == Deed::Write);
+                    unwritten += usize::from(deed.is_write());
                     failures.push(failure);
                 }
             }
@@ -217,7 +245,7 @@ impl Keeper {
         steps: &[Step],
         harvest: &Harvest,
     ) -> anyhow::Result<Result<Bodies, EncodeError>> {
-        let writes = |kind| steps.iter().any(|step| step.kind == kind && step.deed == Deed::Write);
+        let writes = |kind| steps.iter().any(|step| step.kind == kind && step.deed.is_write());
         let needed = desired.iter().filter(|each| writes(each.kind)).collect::<Vec<_>>();
         if needed.is_empty() {
             return Ok(Ok(Bodies::new()));
@@ -251,19 +279,30 @@ impl Keeper {
     ) -> Done {
         let Step { kind, at, deed } = step;
         let result = match deed {
-            Deed::Write => match self.may_write(kind, &at.to_string(), desired, bodies) {
-                Ok((body, written)) => match self.writer.apply(kind, &at, body).await {
-                    Ok(metadata) => {
+            Deed::Write | Deed::Create => {
+                let (body, written) = match self.may_write(kind, &at.to_string(), desired, bodies) {
+                    Ok(allowed) => allowed,
+                    Err(why) => return Done::No(deed, failure(kind, at, why.to_owned())),
+                };
+                let applied = match deed {
+                    Deed::Create => self.writer.create(&bundle.metadata, kind, &at, body).await,
+                    _ => self.writer.apply(kind, &at, body).await.map(Ok),
+                };
+                match applied {
+                    Ok(Ok(metadata)) => {
                         self.seen.written(kind, &at, &metadata);
                         Ok(())
+                    }
+                    Ok(Err(why)) => {
+                        self.contest.was_refused(&written);
+                        return Done::No(deed, failure(kind, at, why));
                     }
                     Err(error) => {
                         self.contest.was_refused(&written);
                         Err(error)
                     }
-                },
-                Err(why) => return Done::No(deed, failure(kind, at, why.to_owned())),
-            },
+                }
+            }
             Deed::Release => self.writer.release(&bundle.metadata, kind, &at).await,
             Deed::Delete => self.writer.delete(&bundle.metadata, kind, &at).await,
         };
@@ -272,7 +311,7 @@ impl Keeper {
             Err(error) if kind != Kind::ClusterTrustBundle && is_gone(&error) => Done::Nothing,
             Err(error) => {
                 let error = match deed {
-                    Deed::Write => words(&error),
+                    Deed::Write | Deed::Create => words(&error),
                     Deed::Release | Deed::Delete => {
                         format!("failed to remove it: {}", words(&error))
                     }

@@ -4,7 +4,7 @@ use windlass_api::trust_bundle::BundleMeta;
 
 use super::reach::Place;
 use super::status::TargetFailure;
-use super::target::{Action, Desired, Kind, Wish, decide};
+use super::target::{Action, Desired, Kind, Why, Wish, decide};
 use super::targets::Targets;
 use crate::namespaced::Namespaced;
 
@@ -35,6 +35,8 @@ pub struct Step {
 pub enum Deed {
     /// Apply what is wanted.
     Write,
+    /// The same, where no target is known: there may be an object that is none.
+    Create,
     /// Take back what was written.
     Release,
     /// Delete it.
@@ -85,6 +87,13 @@ pub fn plan(
     plan
 }
 
+impl Deed {
+    /// Whether what is wanted is applied.
+    pub fn is_write(self) -> bool {
+        matches!(self, Self::Write | Self::Create)
+    }
+}
+
 impl Plan {
     fn want(&mut self, owner: &BundleMeta, desired: &Desired, namespace: &str, known: &Targets) {
         self.wanted += 1;
@@ -99,7 +108,7 @@ impl Plan {
             Action::Leave => return,
             Action::Write(why) => {
                 tracing::debug!(%kind, %at, ?why, "a target is to be written");
-                Deed::Write
+                if why == Why::Missing { Deed::Create } else { Deed::Write }
             }
             Action::Release => Deed::Release,
             Action::Delete => Deed::Delete,
@@ -166,8 +175,8 @@ mod tests {
         ];
         let (steps, plan) = planned(target, &known);
         let want = [
-            "Write ConfigMap in/bundle",
-            "Write ClusterTrustBundle /bundle",
+            "Create ConfigMap in/bundle",
+            "Create ClusterTrustBundle /bundle",
             "Release ConfigMap out/bundle",
             "Release ConfigMap in/copy",
             "Release Secret in/bundle",

@@ -17,6 +17,8 @@ use super::target::Kind;
 pub enum Outcome<'a> {
     /// Its sources do not give anything; the targets stay as they are.
     Source(&'a Failure),
+    /// Kubernetes keeps ConfigMaps with its name.
+    ReservedName,
     /// It wants Secrets, and those are not written here.
     SecretTargetsDisabled(&'a Harvest),
     /// Some targets could not be written: at least one.
@@ -121,6 +123,7 @@ pub fn report(
         retry: match outcome {
             Outcome::Source(Failure::Build(_)) | Outcome::Targets(..) => true,
             Outcome::Source(Failure::NotFound(_))
+            | Outcome::ReservedName
             | Outcome::SecretTargetsDisabled(_)
             | Outcome::Synced { .. } => false,
         },
@@ -135,6 +138,10 @@ fn words(outcome: Outcome<'_>) -> (String, String) {
         Outcome::Source(Failure::Build(error)) => {
             ("SourceBuildError".to_owned(), format!("Failed to build bundle sources: {error}"))
         }
+        Outcome::ReservedName => (
+            "ReservedName".to_owned(),
+            "Bundle name is reserved: Kubernetes keeps a ConfigMap with this name".to_owned(),
+        ),
         Outcome::SecretTargetsDisabled(_) => (
             "SecretTargetsDisabled".to_owned(),
             "Bundle has Secret targets but the feature is disabled".to_owned(),

@@ -176,18 +176,11 @@ pub fn decide(owner: &BundleMeta, wish: Wish<'_>, kind: Kind, found: Option<&Fou
 
 fn compare(owner: &BundleMeta, desired: &Desired, found: &Found) -> Action {
     let labelled = found.bundle.as_deref() == Some(owner.name.as_str());
-    match &found.controller {
-        // The API server takes no second controller.
-        Some(other) if *other.uid != *owner.uid => {
-            return Action::Blocked(format!("it is controlled by {}", other.shown));
-        }
-        // A ConfigMap is adopted, for its other keys stay as they are. All of a ClusterTrustBundle
-        // would be overwritten.
-        None if desired.kind == Kind::ClusterTrustBundle && !labelled => {
-            return Action::Blocked("it exists and is not of this Bundle".to_owned());
-        }
-        None => return Action::Write(Why::Owner),
-        Some(_) => {}
+    if let Some(why) = found.foreign(owner) {
+        return Action::Blocked(why);
+    }
+    if found.controller.is_none() {
+        return Action::Write(Why::Owner);
     }
     if !labelled {
         Action::Write(Why::Label)
@@ -200,6 +193,14 @@ fn compare(owner: &BundleMeta, desired: &Desired, found: &Found) -> Action {
     } else {
         Action::Leave
     }
+}
+
+/// What is said of an object that exists and that nobody has handed over to the Bundle.
+fn conflict(bundle: &str) -> String {
+    format!(
+        "it exists and is not of this Bundle; delete it, or hand it over with the label \
+         {BUNDLE_LABEL}={bundle}"
+    )
 }
 
 impl Desired {
@@ -258,6 +259,19 @@ impl Found {
     /// Whether it belongs to this Bundle.
     pub fn is_of(&self, owner: &BundleMeta) -> bool {
         self.controller.as_ref().is_some_and(|controller| *controller.uid == *owner.uid)
+    }
+
+    /// Why a Bundle must not write to it. None if it may.
+    pub fn foreign(&self, owner: &BundleMeta) -> Option<String> {
+        let labelled = self.bundle.as_deref() == Some(owner.name.as_str());
+        match &self.controller {
+            Some(other) if *other.uid != *owner.uid => {
+                Some(format!("it is controlled by {}", other.shown))
+            }
+            Some(_) => None,
+            // Whoever keeps it has not handed it over.
+            None => (!labelled).then(|| conflict(&owner.name)),
+        }
     }
 
     /// Whether it is what is wanted.

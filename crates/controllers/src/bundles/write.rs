@@ -53,17 +53,53 @@ impl Writer {
         self.trust_bundles.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Applies a body; the answer is the metadata that came of it. Bodies are large and many share
-    /// one, so that it is bytes, and nothing is asked for that is not needed.
+    /// Applies a body where no target is known; the answer is the metadata that came of it, or why an
+    /// object that exists must not be written to. Targets are watched by their label, so that one
+    /// without it is not known.
+    pub async fn create(
+        &self,
+        owner: &BundleMeta,
+        kind: Kind,
+        at: &Namespaced,
+        body: &[u8],
+    ) -> kube::Result<Result<ObjectMeta, String>> {
+        let found = {
+            let _turn = self.turns.acquire().await;
+            self.find(kind, at).await?.map(|metadata| Found::read(kind, &metadata))
+        };
+        let parameters = match found {
+            // Without force, a key that somebody else writes meanwhile is a conflict.
+            None => PatchParams::apply(FIELD_MANAGER),
+            Some(found) => match found.foreign(owner) {
+                Some(why) => return Ok(Err(why)),
+                None => applying(),
+            },
+        };
+        self.apply_with(kind, at, body, &parameters).await.map(Ok)
+    }
+
+    /// Applies a body; the answer is the metadata that came of it.
     pub async fn apply(
         &self,
         kind: Kind,
         at: &Namespaced,
         body: &[u8],
     ) -> kube::Result<ObjectMeta> {
+        self.apply_with(kind, at, body, &applying()).await
+    }
+
+    /// Bodies are large and many share one, so that it is bytes, and nothing is asked for that is not
+    /// needed.
+    async fn apply_with(
+        &self,
+        kind: Kind,
+        at: &Namespaced,
+        body: &[u8],
+        parameters: &PatchParams,
+    ) -> kube::Result<ObjectMeta> {
         let _turn = self.turns.acquire().await;
-        let (request, parameters) = (self.request(kind, at), applying());
-        let request = request.patch_metadata(&at.name, &parameters, &Patch::Apply(Value::Null));
+        let request = self.request(kind, at);
+        let request = request.patch_metadata(&at.name, parameters, &Patch::Apply(Value::Null));
         let request = request.map_err(kube::Error::BuildRequest)?.map(|_| body.to_vec());
         let written: Metadata = self.client.request(request).await?;
         Ok(written.metadata)
@@ -114,13 +150,16 @@ impl Writer {
         kind: Kind,
         at: &Namespaced,
     ) -> kube::Result<Option<ObjectMeta>> {
+        let found = self.find(kind, at).await?;
+        Ok(found.filter(|metadata| Found::read(kind, metadata).is_of(owner)))
+    }
+
+    /// The metadata of an object, if it is there.
+    async fn find(&self, kind: Kind, at: &Namespaced) -> kube::Result<Option<ObjectMeta>> {
         let request = self.request(kind, at).get_metadata(&at.name, &GetParams::default());
         let request = request.map_err(kube::Error::BuildRequest)?;
         match self.client.request::<Metadata>(request).await {
-            Ok(found) => {
-                let metadata = found.metadata;
-                Ok(Found::read(kind, &metadata).is_of(owner).then_some(metadata))
-            }
+            Ok(found) => Ok(Some(found.metadata)),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }

@@ -50,7 +50,12 @@ impl Site {
 
     /// Without controllers.
     async fn idle() -> Site {
-        let world = World::without_controllers().await;
+        Site::holding(&[]).await
+    }
+
+    /// The same, with objects that the server would not take.
+    async fn holding(objects: &[(&str, String)]) -> Site {
+        let world = World::holding(objects).await;
         for name in [TRUST, "a", "b"] {
             world.namespace(name).await;
         }

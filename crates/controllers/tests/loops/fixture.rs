@@ -16,7 +16,7 @@ use windlass_server::chain::admission::Plugins;
 use windlass_server::local::Local;
 use windlass_server::server::{Server, Setup, start, system_clock};
 use windlass_server::user::{MASTERS, User};
-use windlass_store::{Embedded, Options};
+use windlass_store::{Change, Embedded, Expect, Options, Store as _, Write};
 
 /// A running server and its controllers; its data goes with it.
 pub struct World {
@@ -40,12 +40,23 @@ impl World {
 
     /// A server alone, for what has to be there before the controllers look.
     pub async fn without_controllers() -> World {
+        World::holding(&[]).await
+    }
+
+    /// The same, with objects that the server would not take: their keys and what is stored there.
+    pub async fn holding(objects: &[(&str, String)]) -> World {
         let dir = tempfile::tempdir().unwrap();
+        let store = Arc::new(Embedded::open(Options::new(dir.path())).unwrap());
+        for (key, text) in objects {
+            let change = Change::Put(text.clone().into());
+            let write = Write { key: (*key).to_owned(), expect: Expect::Any, change };
+            store.commit(write).await.unwrap();
+        }
         let (down, shutdown) = watch::channel(false);
         let server = start(Setup {
             // The loops are tried without the accounts that one of them makes.
             plugins: Plugins { service_account: false, ..Plugins::default() },
-            ..Setup::new(Arc::new(Embedded::open(Options::new(dir.path())).unwrap()), shutdown)
+            ..Setup::new(store, shutdown)
         })
         .await
         .unwrap();

@@ -4,9 +4,9 @@
 //! status has a door of its own, and `windlass_api::trust_bundle` has the schema with its rules.
 
 use serde_json::Value;
-use windlass_api::field::Errors;
 use windlass_api::trust_bundle::{
-    GROUP, KIND as NAME, PLURAL, SYNCED, VERSION, set_defaults, validate, validate_schema,
+    GROUP, KIND as NAME, PLURAL, SYNCED, VERSION, set_defaults, validate, validate_new,
+    validate_schema,
 };
 
 use super::cells;
@@ -57,20 +57,17 @@ pub const KIND: Kind = Kind {
     defaults: set_defaults,
     prepare_create: |object| drop(map(object).remove("status")),
     prepare_update: |new, old| put_back(new, old, "status"),
-    validate_create: check,
-    validate_update: |new, _, errors| check(new, errors),
+    validate_create: |object, errors| errors.extend(validate_new(object)),
+    validate_update: |new, _, errors| errors.extend(validate(new)),
     ..Kind::DEFAULT
 };
-
-fn check(object: &Value, errors: &mut Errors) {
-    errors.extend(validate(object));
-}
 
 #[cfg(test)]
 mod tests {
     use super::super::parts::tests::{cells, change_refusals, created, refusals};
     use super::*;
     use serde_json::json;
+    use windlass_api::field::Errors;
 
     fn bundle(name: &str, target: Value) -> Value {
         json!({
@@ -115,6 +112,22 @@ mod tests {
             assert_eq!(refusals(&KIND, &object), [want]);
             assert_eq!(change_refusals(&KIND, &object, &good), [want]);
         }
+    }
+
+    #[test]
+    fn reserved_names_are_refused_on_creation_only() {
+        for name in windlass_api::trust_bundle::RESERVED_NAMES {
+            let object = bundle(name, json!({"configMap": {"key": "ca.crt"}}));
+            let want = format!(
+                "metadata.name: Invalid value: \"{name}\": is reserved: Kubernetes keeps a ConfigMap \
+                 with this name"
+            );
+            assert_eq!(refusals(&KIND, &object), [want]);
+            // One from before is corrected or deleted, and its status says what is wrong.
+            assert_eq!(change_refusals(&KIND, &object, &object), Vec::<String>::new());
+        }
+        let near = bundle("kube-root-ca.crt.2", json!({"configMap": {"key": "ca.crt"}}));
+        assert_eq!(refusals(&KIND, &near), Vec::<String>::new());
     }
 
     #[test]

@@ -113,11 +113,18 @@ async fn drift_is_repaired_and_what_others_wrote_stays() {
     let target = json!({"configMap": {"key": "k", "metadata": metadata}});
     let sources = json!([{"inLine": P256}]);
     let maps = site.maps("a");
-    // There is one by that name already, with something in it.
+    // There is one by that name already, with something in it: it is left alone until whoever keeps
+    // it hands it over.
     let foreign: ConfigMap = object(json!({"metadata": {"name": "roots"}, "data": {"own": "x"}}));
-    maps.create(&PostParams::default(), &foreign).await.unwrap();
+    let foreign = maps.create(&PostParams::default(), &foreign).await.unwrap();
     site.create("roots", sources, target).await;
     let pem = text(&[P256]);
+    site.has("b", "roots", &[("k", &pem)]).await;
+    let (message, _) = site.says("roots", "SyncConfigMapTargetFailed").await;
+    assert!(message.contains("it exists and is not of this Bundle"), "{message}");
+    let kept = maps.get("roots").await.unwrap();
+    assert_eq!(kept.resource_version(), foreign.resource_version());
+    merge(&maps, "roots", json!({"metadata": {"labels": {LABEL: "roots"}}})).await;
     site.has("a", "roots", &[("k", &pem), ("own", "x")]).await;
     site.says("roots", "Synced").await;
     let described = |map: Option<&ConfigMap>| {

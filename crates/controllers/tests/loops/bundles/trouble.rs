@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Event};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use super::{P256, RSA, Site, text};
+use super::{LABEL, P256, RSA, Site, text};
 use crate::fixture::{World, object, until_gone};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -29,7 +29,7 @@ async fn a_foreign_owner_is_told_of_and_left() {
         message.starts_with("Failed to sync bundle ConfigMap to namespace \"b\": "),
         "{message}"
     );
-    assert!(message.contains("Only one reference can have Controller set to true"), "{message}");
+    assert!(message.ends_with("it is controlled by ConfigMap owner"), "{message}");
     assert_eq!(status["conditions"][0]["status"], "False");
     let kept = site.maps("b").get("roots").await.unwrap();
     assert_eq!(kept.metadata.resource_version, foreign.metadata.resource_version);
@@ -51,7 +51,8 @@ async fn one_namespace_that_refuses_does_not_hold_up_the_others() {
     let site = Site::idle().await;
     // An immutable ConfigMap takes nothing any more.
     for name in ["one", "two"] {
-        let stuck = json!({"metadata": {"name": name}, "data": {"k": "old"}, "immutable": true});
+        let metadata = json!({"name": name, "labels": {LABEL: name}});
+        let stuck = json!({"metadata": metadata, "data": {"k": "old"}, "immutable": true});
         site.maps("a").create(&PostParams::default(), &object(stuck)).await.unwrap();
     }
     let mut site = site;
@@ -119,4 +120,48 @@ async fn events(world: &World, reason: &str) -> Value {
         }
     };
     tokio::time::timeout(crate::fixture::PATIENCE, waiting).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reserved_name_is_refused_and_what_was_written_is_given_back() {
+    // The server takes no such Bundle any more; one may be there from before.
+    let (name, uid) = ("kube-root-ca.crt", "0e9e8f4c-6f0f-4b0e-a3f5-6a1d2f9f8f10");
+    let bundle = json!({"sources": [{"inLine": P256}], "target": {"configMap": {"key": "ca.crt"}}});
+    let stored = format!(
+        "{{\"kind\":\"Bundle\",\"apiVersion\":\"trust.cert-manager.io/v1alpha1\",\"metadata\":{{\
+         \"name\":\"{name}\",\"uid\":\"{uid}\",\"generation\":1,\
+         \"creationTimestamp\":\"2026-01-01T00:00:00Z\"}},\"spec\":{bundle}}}"
+    );
+    let key = format!("trust.cert-manager.io/bundles/{name}");
+    let mut site = Site::holding(&[(key.as_str(), stored)]).await;
+    let refused = json!({
+        "apiVersion": "trust.cert-manager.io/v1alpha1", "kind": "Bundle",
+        "metadata": {"name": "cluster-info"}, "spec": bundle,
+    });
+    let refused = site.bundles().create(&PostParams::default(), &object(refused)).await;
+    assert!(refused.unwrap_err().to_string().contains("is reserved"));
+    // What Kubernetes keeps, untouched in one namespace and overwritten in the other.
+    let map = json!({"metadata": {"name": name}, "data": {"ca.crt": RSA}});
+    let kept = site.maps("b").create(&PostParams::default(), &object(map)).await.unwrap();
+    let owner = json!({
+        "apiVersion": "trust.cert-manager.io/v1alpha1", "kind": "Bundle", "name": name, "uid": uid,
+        "controller": true, "blockOwnerDeletion": true,
+    });
+    let written = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "labels": {LABEL: name}, "ownerReferences": [owner]},
+        "data": {"ca.crt": P256},
+    });
+    let ours = PatchParams::apply("trust-manager");
+    site.maps("a").patch(name, &ours, &Patch::Apply(written)).await.unwrap();
+    site.run(super::settings(), windlass_server::server::system_clock());
+    let (message, status) = site.says(name, "ReservedName").await;
+    assert!(message.starts_with("Bundle name is reserved"), "{message}");
+    assert_eq!(status["conditions"][0]["status"], "False");
+    until_gone(&site.maps("a"), name).await;
+    let found = site.maps("b").get(name).await.unwrap();
+    assert_eq!(found.metadata.resource_version, kept.metadata.resource_version);
+    for namespace in ["default", "kube-system"] {
+        assert!(site.maps(namespace).get_opt(name).await.unwrap().is_none(), "{namespace}");
+    }
 }

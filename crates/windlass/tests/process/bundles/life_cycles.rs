@@ -187,8 +187,9 @@ fn keys_are_renamed_and_metadata_is_kept() {
     let one = root("one");
     let metadata = json!({"labels": {"team": "trust"}, "annotations": {"note": "of all"}});
     let target = |key: &str| json!({"configMap": {"key": key, "metadata": metadata}});
-    // What is there already is adopted, and keeps what else it holds.
+    // What is there already is taken when it is handed over, and keeps what else it holds.
     scene.ok(&["create", "configmap", "roots", "--from-literal=mine=stays"]);
+    scene.ok(&["label", "configmap", "roots", "trust.cert-manager.io/bundle=roots"]);
     scene.bundle("roots", json!([{"inLine": one}]), target("a.pem"));
     scene.is_everywhere("configmaps", "roots", "a.pem", &joined(&[&one]));
     scene.bundle("roots", json!([{"inLine": one}]), target("b.pem"));
