@@ -6,6 +6,7 @@
 //! decide, and is looked at again more and more rarely.
 
 mod custom;
+mod reserved;
 mod serving;
 
 use std::sync::Arc;
@@ -32,6 +33,8 @@ use crate::requests::{
 use crate::sign::Signer;
 use crate::signers::CustomSigner;
 
+pub use reserved::Reserved;
+
 const WORKERS: usize = 16;
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(120));
 
@@ -45,6 +48,8 @@ pub struct Approvals {
     pub kubelet_client: bool,
     /// Those of nodes for serving certificates.
     pub kubelet_serving: bool,
+    /// Names that no serving certificate of a node is approved for.
+    pub reserved: Reserved,
     /// Those of the user's own signers that approve by themselves.
     pub custom: Vec<CustomSigner>,
 }
@@ -214,8 +219,13 @@ impl Approving {
             Err(serving::Judgement::Foreign) => return Ok(Next::Done),
             Err(judgement) => return self.put_off(request, judgement).await,
         };
-        match serving::judge(asked, node.as_ref()) {
+        match serving::judge(asked, node.as_ref(), &self.approvals.reserved) {
             serving::Judgement::Good => self.approve(request, serving::MESSAGE).await,
+            judgement @ serving::Judgement::Reserved(_) => {
+                let Some((reason, message)) = judgement.objection() else { return Ok(Next::Done) };
+                // Neither what a request asks for nor the reserved names ever change.
+                self.object(request, reason, message, Next::Done).await
+            }
             judgement => self.put_off(request, judgement).await,
         }
     }
@@ -242,10 +252,11 @@ impl Approving {
             told.reason.as_deref() == Some(reason) && told.message.as_ref() == Some(&message)
         });
         if !told {
+            let (name, requester) = (request.name_any(), request.spec.username.as_deref());
+            tracing::warn!(name, requester, reason, message, "request not approved automatically");
             let now = (self.clock)();
             let delayed = is_true(DELAYED, reason, &message, now);
             let delayed = with_condition(request, delayed, DELAYED);
-            let name = request.name_any();
             let written = self.api.replace_status(&name, &PostParams::default(), &delayed).await;
             if let Some(next) = moved_on(written.map(drop))? {
                 return Ok(next);

@@ -4,7 +4,8 @@
 //! The files are replaced one after the other and sometimes badly, so what they hold is looked at
 //! as a whole: one certificate that may sign, is valid now and belongs to the key, and behind it,
 //! where that is allowed, those that vouch for it. Anything else is reported and leaves the pair in
-//! use as it is.
+//! use as it is. If there is none yet, the signer is degraded until the files are good: its requests
+//! stay pending with the reason, and all other signers work.
 
 mod gauges;
 pub mod made;
@@ -12,7 +13,7 @@ pub mod made;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use windlass_pki::{Authority, Certificate};
@@ -21,6 +22,9 @@ use crate::followed::{self, read};
 use crate::options::Clock;
 
 pub use gauges::{metrics, report};
+
+/// The reason that requests give while their signer has no CA to sign with.
+pub const UNAVAILABLE: &str = "SignerUnavailable";
 
 /// What a signer signs with: a certificate and its key, and who vouches for it.
 #[derive(Debug)]
@@ -77,11 +81,15 @@ enum Form {
     Chain,
 }
 
+/// A further condition on a CA, beside those that hold for all.
+pub type CaCheck = Box<dyn Fn(&Certificate) -> Result<()> + Send + Sync>;
+
 /// A certificate authority in two files.
 pub struct CaSource {
     certificate: PathBuf,
     key: PathBuf,
     form: Form,
+    check: Option<CaCheck>,
     clock: Clock,
     state: Mutex<State>,
     /// Held while the files are read, so that what was read first does not come in last.
@@ -90,36 +98,77 @@ pub struct CaSource {
 }
 
 struct State {
-    current: Arc<Ca>,
-    problem: Option<String>,
+    /// Absent until the files were good for the first time.
+    current: Option<Arc<Ca>>,
+    problem: Option<Problem>,
+}
+
+/// Why the files of a CA cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Problem {
+    /// For operators: with file names.
+    detail: String,
+    /// For requesters: without file names, which are the operator's business.
+    cause: String,
 }
 
 impl CaSource {
-    /// Reads a pair that must be good, as there is no other yet. [`CaSource::watch`] follows it.
-    pub fn files(certificate: PathBuf, key: PathBuf, clock: Clock) -> Result<Arc<CaSource>> {
-        CaSource::open(certificate, key, Form::One, clock)
+    /// The CA in two files, which hold one certificate and its key. [`CaSource::watch`] follows
+    /// them. Reads from disk: not for async code.
+    pub fn files(certificate: PathBuf, key: PathBuf, clock: Clock) -> Arc<CaSource> {
+        CaSource::open(certificate, key, Form::One, None, clock)
+    }
+
+    /// As [`CaSource::files`], for a CA that must also pass `check`.
+    pub fn checked(
+        certificate: PathBuf,
+        key: PathBuf,
+        check: CaCheck,
+        clock: Clock,
+    ) -> Arc<CaSource> {
+        CaSource::open(certificate, key, Form::One, Some(check), clock)
     }
 
     /// As [`CaSource::files`], where those that vouch for the certificate may follow it.
-    pub fn chain(certificate: PathBuf, key: PathBuf, clock: Clock) -> Result<Arc<CaSource>> {
-        CaSource::open(certificate, key, Form::Chain, clock)
+    pub fn chain(certificate: PathBuf, key: PathBuf, clock: Clock) -> Arc<CaSource> {
+        CaSource::open(certificate, key, Form::Chain, None, clock)
     }
 
-    fn open(certificate: PathBuf, key: PathBuf, form: Form, clock: Clock) -> Result<Arc<CaSource>> {
-        let current = Arc::new(load(&certificate, &key, form, clock())?);
-        let state = Mutex::new(State { current, problem: None });
-        let (reading, accepted) = (Mutex::new(()), watch::Sender::new(1));
-        Ok(Arc::new(CaSource { certificate, key, form, clock, state, reading, accepted }))
+    fn open(
+        certificate: PathBuf,
+        key: PathBuf,
+        form: Form,
+        check: Option<CaCheck>,
+        clock: Clock,
+    ) -> Arc<CaSource> {
+        let state = Mutex::new(State { current: None, problem: None });
+        let (reading, accepted) = (Mutex::new(()), watch::Sender::new(0));
+        let source = CaSource { certificate, key, form, check, clock, state, reading, accepted };
+        source.reload();
+        Arc::new(source)
     }
 
-    /// The last good pair. It may have expired since: whoever signs looks at the time.
-    pub fn current(&self) -> Arc<Ca> {
+    /// The last good pair; `None` if the files were never good. It may have expired since: whoever
+    /// signs looks at the time.
+    pub fn current(&self) -> Option<Arc<Ca>> {
         self.lock().current.clone()
     }
 
     /// Why the files as they are now are not used, or that the pair in use has expired.
     pub fn problem(&self) -> Option<String> {
-        self.lock().problem.clone()
+        self.lock().problem.as_ref().map(|problem| problem.detail.clone())
+    }
+
+    /// What requesters are told while there is no pair to sign with.
+    pub fn unavailable(&self) -> String {
+        let state = self.lock();
+        let cause = state.problem.as_ref().map_or("not read yet", |problem| &problem.cause);
+        format!("the signer's CA cannot be used: {cause}")
+    }
+
+    /// The file of the certificate.
+    pub fn certificate_file(&self) -> &Path {
+        &self.certificate
     }
 
     /// Counts the pairs that were accepted, the first included.
@@ -128,17 +177,17 @@ impl CaSource {
     }
 
     /// How long the certificate in use is still valid, in seconds; negative when it is not.
-    pub fn seconds_left(&self) -> i64 {
-        let until = self.current().certificate().validity().not_after();
-        (until - (self.clock)()).whole_seconds()
+    pub fn seconds_left(&self) -> Option<i64> {
+        let until = self.current()?.certificate().validity().not_after();
+        Some((until - (self.clock)()).whole_seconds())
     }
 
     /// Reads the files once and uses them if they are good. Reads from disk: not for async code.
     pub fn reload(&self) {
         let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        match load(&self.certificate, &self.key, self.form, (self.clock)()) {
+        match self.load((self.clock)()) {
             Ok(ca) => self.accept(ca),
-            Err(error) => self.refuse(format!("{error:#}")),
+            Err(problem) => self.refuse(problem),
         }
     }
 
@@ -148,6 +197,33 @@ impl CaSource {
         followed::follow(&files, move || self.reload()).await;
     }
 
+    /// What the files hold, if it may be used now.
+    fn load(&self, now: OffsetDateTime) -> Result<Ca, Problem> {
+        let (certificate, key) = (&self.certificate, &self.key);
+        let unreadable = |error: anyhow::Error| Problem {
+            detail: format!("{error:#}"),
+            cause: "its files cannot be read".to_owned(),
+        };
+        let (text, secret) =
+            (read(certificate).map_err(unreadable)?, read(key).map_err(unreadable)?);
+        let ca = match self.form {
+            Form::One => Authority::from_pem(&text, &secret).map(Ca::from),
+            Form::Chain => Authority::from_chain_pem(&text, &secret)
+                .map(|(authority, issuers)| Ca { authority, issuers }),
+        };
+        let ca = ca.map_err(|error| Problem {
+            detail: format!("{} with {}: {error}", certificate.display(), key.display()),
+            cause: error.to_string(),
+        })?;
+        let usable = ca.whole().try_for_each(|each| check_time(each, now));
+        let checked = || self.check.as_ref().map_or(Ok(()), |check| check(ca.certificate()));
+        usable.and_then(|()| checked()).map_err(|error| Problem {
+            detail: format!("{} {error:#}", certificate.display()),
+            cause: format!("it {error:#}"),
+        })?;
+        Ok(ca)
+    }
+
     fn accept(&self, ca: Ca) {
         let mut state = self.lock();
         let file = self.certificate.display();
@@ -155,23 +231,33 @@ impl CaSource {
             tracing::info!(%file, "the CA's files are good again");
         }
         // The same certificate has the same key, however that is written.
-        if state.current.is_same(&ca) {
+        if state.current.as_ref().is_some_and(|current| current.is_same(&ca)) {
             return;
         }
         let until = ca.certificate().validity().not_after();
-        tracing::info!(%file, %until, "signing with a new CA");
-        state.current = Arc::new(ca);
+        if state.current.is_some() {
+            tracing::info!(%file, %until, "signing with a new CA");
+        }
+        state.current = Some(Arc::new(ca));
         drop(state);
         self.accepted.send_modify(|count| *count += 1);
     }
 
-    fn refuse(&self, problem: String) {
+    fn refuse(&self, problem: Problem) {
         let mut state = self.lock();
-        if state.problem.as_ref() != Some(&problem) {
-            let file = self.certificate.display();
-            tracing::error!(%file, problem, "the CA's files cannot be used; the last good ones are");
-            state.problem = Some(problem);
+        if state.problem.as_ref() == Some(&problem) {
+            return;
         }
+        let (file, detail) = (self.certificate.display(), &problem.detail);
+        match state.current {
+            Some(_) => {
+                tracing::error!(%file, problem = detail, "CA files rejected; still signing with the previous CA");
+            }
+            None => {
+                tracing::error!(%file, problem = detail, "CA files rejected; nothing is signed with them until they are replaced");
+            }
+        }
+        state.problem = Some(problem);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -179,21 +265,12 @@ impl CaSource {
     }
 }
 
-/// What the files hold, if it may be used now.
-fn load(certificate: &Path, key: &Path, form: Form, now: OffsetDateTime) -> Result<Ca> {
-    let (text, secret) = (read(certificate)?, read(key)?);
-    let ca = match form {
-        Form::One => Authority::from_pem(&text, &secret).map(Ca::from),
-        Form::Chain => Authority::from_chain_pem(&text, &secret)
-            .map(|(authority, issuers)| Ca { authority, issuers }),
-    };
-    let ca = ca.with_context(|| format!("{} with {}", certificate.display(), key.display()))?;
-    for each in ca.whole() {
-        let (from, until) = (each.validity().not_before(), each.validity().not_after());
-        ensure!(from <= now, "{} is not valid before {from}", certificate.display());
-        ensure!(each.validity().contains(now), "{} expired at {until}", certificate.display());
-    }
-    Ok(ca)
+fn check_time(certificate: &Certificate, now: OffsetDateTime) -> Result<()> {
+    let validity = certificate.validity();
+    let (from, until) = (validity.not_before(), validity.not_after());
+    ensure!(from <= now, "is not valid before {from}");
+    ensure!(validity.contains(now), "expired at {until}");
+    Ok(())
 }
 
 #[cfg(test)]

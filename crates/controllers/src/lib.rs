@@ -177,9 +177,15 @@ fn publishing(loops: &mut JoinSet<()>, client: &Client, options: &Options) {
 }
 
 fn anchors(loops: &mut JoinSet<()>, client: &Client, options: &Options) {
-    let published = options.custom.iter().filter(|signer| signer.custom.publish.is_some());
-    let signers: Vec<CustomSigner> = published.cloned().collect();
-    if !options.controllers.has(Controller::CustomSigners) || signers.is_empty() {
+    let mut signers: Vec<CustomSigner> = Vec::new();
+    if options.controllers.has(Controller::CustomSigners) {
+        let published = options.custom.iter().filter(|signer| signer.custom.publish.is_some());
+        signers.extend(published.cloned());
+    }
+    if options.controllers.has(Controller::TrustBundle) && options.publish_kubelet_serving {
+        signers.extend(sign::kubelet_serving_anchors(&options.built_in));
+    }
+    if signers.is_empty() {
         return;
     }
     let (client, overlap, clock) = (client.clone(), options.ca_overlap, options.clock.clone());
@@ -203,6 +209,7 @@ fn requests(loops: &mut JoinSet<()>, client: &Client, options: &Options) {
     let approvals = approve::Approvals {
         kubelet_client: approving,
         kubelet_serving: approving && options.approve_kubelet_serving,
+        reserved: approve::Reserved::new(options.api_server_names.iter().map(String::as_str)),
         custom: custom.iter().filter(|signer| signer.approves()).cloned().collect(),
     };
     if approving || !approvals.custom.is_empty() {

@@ -26,8 +26,12 @@ pub struct Options {
     pub housekeeping: bool,
     /// Whether requests of nodes for serving certificates are approved if everything in them is true.
     pub approve_kubelet_serving: bool,
+    /// Names and addresses of the API server, for which no serving certificate of a node is approved.
+    pub api_server_names: Vec<String>,
     /// Kubernetes' own signers. One that is not here does not sign.
     pub built_in: Vec<BuiltIn>,
+    /// Whether the CA of kubelets' serving certificates is published as a trust bundle.
+    pub publish_kubelet_serving: bool,
     /// The longest that a certificate of Kubernetes' own signers lasts.
     pub longest: Duration,
     /// Signers of the user's own.
@@ -57,7 +61,9 @@ impl Options {
             clock,
             housekeeping: true,
             approve_kubelet_serving: false,
+            api_server_names: Vec::new(),
             built_in: Vec::new(),
+            publish_kubelet_serving: false,
             longest: Duration::from_secs(8760 * 60 * 60),
             custom: Vec::new(),
             root_ca: None,

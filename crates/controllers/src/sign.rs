@@ -10,6 +10,7 @@ mod decide;
 mod policy;
 mod terms;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,6 +21,8 @@ use k8s_openapi::ByteString;
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
 use tokio::time::Instant;
+use windlass_api::field::{Errors, Path as FieldPath};
+use windlass_api::signer_name::SignerName;
 
 use crate::ca::{self, CaSource};
 use crate::metrics::SIGNING;
@@ -33,6 +36,7 @@ use crate::requests::{
 };
 
 use crate::signers::CustomSigner;
+use crate::signers::config::{CaChoice, Custom, Publication};
 use crate::waiting;
 
 use counts::Counts;
@@ -70,8 +74,9 @@ pub struct SignerFiles {
     pub key: PathBuf,
 }
 
-/// Reads the signers' files, which must be good. Signers with the same files share what is read.
-pub fn open(files: &[SignerFiles], clock: &Clock) -> anyhow::Result<Vec<BuiltIn>> {
+/// Reads the signers' files. A signer whose files are bad is degraded until they are good; the
+/// others work. Signers with the same files share what is read. Reads from disk: not for async code.
+pub fn open(files: &[SignerFiles], clock: &Clock) -> Vec<BuiltIn> {
     let mut opened: Vec<(&SignerFiles, Arc<CaSource>)> = Vec::new();
     for each in files {
         let same = opened
@@ -79,11 +84,11 @@ pub fn open(files: &[SignerFiles], clock: &Clock) -> anyhow::Result<Vec<BuiltIn>
             .find(|(other, _)| (&other.certificate, &other.key) == (&each.certificate, &each.key));
         let ca = match same {
             Some((_, ca)) => ca.clone(),
-            None => CaSource::files(each.certificate.clone(), each.key.clone(), clock.clone())?,
+            None => CaSource::files(each.certificate.clone(), each.key.clone(), clock.clone()),
         };
         opened.push((each, ca));
     }
-    Ok(opened.into_iter().map(|(each, ca)| BuiltIn { signer: each.signer, ca }).collect())
+    opened.into_iter().map(|(each, ca)| BuiltIn { signer: each.signer, ca }).collect()
 }
 
 /// What the signers sign with, each once.
@@ -95,6 +100,23 @@ pub fn sources(signers: &[BuiltIn]) -> Vec<Arc<CaSource>> {
         }
     }
     sources
+}
+
+/// What publishes the CA of kubelets' serving certificates, as that of a custom signer: no other
+/// published bundle lets clients verify kubelets.
+pub fn kubelet_serving_anchors(signers: &[BuiltIn]) -> Option<CustomSigner> {
+    let BuiltIn { signer, ca } =
+        signers.iter().find(|each| each.signer == Signer::KubeletServing)?;
+    let name = SignerName::parse(&FieldPath::new("name"), signer.name(), &mut Errors::new())?;
+    let bundle = format!("{}anchors", name.bundle_prefix());
+    let custom = Custom {
+        name,
+        ca: CaChoice::Files { certificate: ca.certificate_file().to_owned(), key: PathBuf::new() },
+        requests: None,
+        pods: None,
+        publish: Some(Publication { bundle, labels: BTreeMap::new() }),
+    };
+    Some(CustomSigner { custom, ca: ca.clone() })
 }
 
 /// Says which of Kubernetes' own signers do not sign.
@@ -197,7 +219,11 @@ impl Signing {
             return Ok(Next::Done);
         };
         let now = (self.clock)();
-        let answer = decide(request, name, terms, &ca.current(), now);
+        let answer = match ca.current() {
+            Some(ca) => decide(request, name, terms, &ca, now),
+            None if is_waiting(request) => Answer::Delayed(Delay::unavailable(ca)),
+            None => Answer::Nothing,
+        };
         if answer != Answer::Nothing {
             counts.requests.fetch_add(1, Relaxed);
         }

@@ -12,8 +12,6 @@ pub mod profile;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context as _;
-
 use crate::ca::CaSource;
 use crate::ca::made::{self, Recipe};
 use crate::options::Clock;
@@ -37,12 +35,12 @@ impl CustomSigner {
     }
 }
 
-/// Reads the file and the CAs in it, which must be good; a CA that is to be made is made if it is
-/// not there. Writes to disk: not for async code.
+/// Reads the file, which must be good, and the CAs in it. A signer whose CA is bad is degraded until
+/// its files are good; a CA that is to be made is made if it is not there. Writes to disk: not for
+/// async code.
 pub fn open(file: &Path, clock: &Clock) -> anyhow::Result<Vec<CustomSigner>> {
     let Signers { signers } = Signers::load(file)?;
-    let mut opened = Vec::with_capacity(signers.len());
-    for custom in signers {
+    let opened = signers.into_iter().map(|custom| {
         let ca = match &custom.ca {
             CaChoice::Files { certificate, key } => {
                 CaSource::chain(certificate.clone(), key.clone(), clock.clone())
@@ -52,8 +50,13 @@ pub fn open(file: &Path, clock: &Clock) -> anyhow::Result<Vec<CustomSigner>> {
                 made::open(directory, recipe, clock)
             }
         };
-        let ca = ca.with_context(|| format!("{}: the CA of {}", file.display(), custom.name))?;
-        opened.push(CustomSigner { custom, ca });
-    }
-    Ok(opened)
+        if ca.current().is_none() {
+            tracing::error!(
+                signer = custom.name.as_str(),
+                "the signer has no usable CA; its requests stay pending"
+            );
+        }
+        CustomSigner { custom, ca }
+    });
+    Ok(opened.collect())
 }

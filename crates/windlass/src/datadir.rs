@@ -6,6 +6,7 @@
 //! D/pki/ca.crt, .key       what clients verify the server with
 //! D/pki/server.crt, .key   what the server shows
 //! D/pki/client-ca.crt, .key   what the server verifies clients with
+//! D/pki/kubelet-serving-ca.crt, .key   what serving certificates of nodes are signed with
 //! D/pki/admin.crt, .key    the administrator's, as in admin.kubeconfig
 //! D/pki/sa.key, .pub       signs service-account tokens
 //! D/store/                 the database
@@ -13,7 +14,9 @@
 //! ```
 //!
 //! Clients and servers have different authorities. With one for both, whatever is issued to a
-//! server is one forgotten usage check away from being a login.
+//! server is one forgotten usage check away from being a login. The server and the nodes have
+//! different ones, too: a node chooses the names that it asks for, and with the server's authority
+//! behind them it could impersonate the server.
 //!
 //! Keys are kept for good; a certificate that is about to expire or says the wrong thing is issued
 //! anew for the same key. So a change is always one rename, and there is no moment at which a key
@@ -121,6 +124,9 @@ pub struct Site {
     pub external_url: Option<String>,
     /// Whether `admin.kubeconfig` would work: not if clients or the server use other authorities.
     pub write_kubeconfig: bool,
+    /// Whether a missing CA of kubelets' serving certificates is made: not if the other servers on
+    /// the same store have one, which is to be copied.
+    pub makes_kubelet_serving_ca: bool,
 }
 
 /// A directory with everything in it, held until dropped. Whoever needs a key reads its file; the
@@ -131,6 +137,8 @@ pub struct DataDir {
     pub layout: Layout,
     /// Where clients find the server.
     pub url: String,
+    /// The names and addresses in the server's own serving certificate.
+    pub server_names: Vec<AltName>,
     /// Files that were written now, in order. Empty when everything was there.
     pub written: Vec<PathBuf>,
     _lock: Lock,
@@ -143,7 +151,7 @@ struct Pair {
 }
 
 /// Makes what is missing in a data directory and reads the rest.
-pub fn prepare(layout: Layout, site: &Site, now: OffsetDateTime) -> Result<DataDir> {
+pub fn prepare(layout: Layout, site: Site, now: OffsetDateTime) -> Result<DataDir> {
     durable::create_directory(layout.root())?;
     if let Ok(Some(untrusted)) = windlass_safe_path::untrusted(layout.root()) {
         let directory = layout.root().display();
@@ -155,7 +163,9 @@ pub fn prepare(layout: Layout, site: &Site, now: OffsetDateTime) -> Result<DataD
     let mut making = Making { layout: &layout, now, files: Vec::new() };
     let ca = making.authority("ca", "windlass-ca")?;
     let client_ca = making.authority("client-ca", "windlass-client-ca")?;
-    making.leaf(&ca, "server", &serving_request(site)?)?;
+    making.kubelet_serving_authority(site.makes_kubelet_serving_ca);
+    let serving = serving_request(&site)?;
+    making.leaf(&ca, "server", &serving)?;
     let admin = making.leaf(&client_ca, "admin", &admin_request()?)?;
     making.service_account_key()?;
     let url = site.external_url.clone().unwrap_or_else(|| url(site.listen));
@@ -166,7 +176,7 @@ pub fn prepare(layout: Layout, site: &Site, now: OffsetDateTime) -> Result<DataD
     durable::write_all(&files)?;
 
     let written = files.into_iter().map(|file| file.path).collect();
-    Ok(DataDir { layout, url, written, _lock: lock })
+    Ok(DataDir { layout, url, server_names: serving.alt_names, written, _lock: lock })
 }
 
 /// What a leaf certificate is to say.
@@ -315,6 +325,20 @@ impl Making<'_> {
         }
         Authority::new(certificate, key)
             .with_context(|| format!("cannot use {} together", paths.both()))
+    }
+
+    /// Makes the CA of kubelets' serving certificates if it is missing. Nothing but its signers
+    /// depends on it: whatever is wrong with it is theirs to report, and no reason not to start.
+    fn kubelet_serving_authority(&mut self, makes: bool) {
+        let (name, before) = ("kubelet-serving-ca", self.files.len());
+        let certificate = self.layout.pair(name).certificate;
+        if !makes && !certificate.exists() {
+            return;
+        }
+        if let Err(error) = self.authority(name, "windlass-kubelet-serving-ca") {
+            self.files.truncate(before);
+            tracing::error!("no serving certificates of nodes are signed: {error:#}");
+        }
     }
 
     fn leaf(&mut self, authority: &Authority, name: &str, request: &Request) -> Result<Pair> {

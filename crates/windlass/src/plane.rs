@@ -5,6 +5,9 @@
 //! records in the store whose it is (`record`); the others are held against that before they make anything of
 //! their own, and say what to copy from where.
 //!
+//! The CA of kubelets' serving certificates came later than the others and is needed for signing only. A server
+//! without the recorded one starts, does not make its own, and signs for these signers as soon as it is copied.
+//!
 //! What is recorded are hashes of public keys, and where the first server had them. Nothing of it is secret.
 
 mod record;
@@ -15,7 +18,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use windlass_controllers::ca::CaCheck;
 use windlass_pki::{Certificate, PublicKey};
 use windlass_store::{Change, Error, Expect, Store, Write};
 
@@ -36,9 +40,10 @@ enum Part {
     Serving,
     Clients,
     Accounts,
+    KubeletServing,
 }
 
-const PARTS: [Part; 3] = [Part::Serving, Part::Clients, Part::Accounts];
+const PARTS: [Part; 4] = [Part::Serving, Part::Clients, Part::Accounts, Part::KubeletServing];
 
 impl Part {
     /// The files of it in a data directory; the first is the one that is compared.
@@ -47,7 +52,13 @@ impl Part {
             Part::Serving => ["ca.crt", "ca.key"],
             Part::Clients => ["client-ca.crt", "client-ca.key"],
             Part::Accounts => ["sa.pub", "sa.key"],
+            Part::KubeletServing => ["kubelet-serving-ca.crt", "kubelet-serving-ca.key"],
         }
+    }
+
+    /// Whether a server that does not have it cannot start.
+    fn is_needed(self) -> bool {
+        self != Part::KubeletServing
     }
 }
 
@@ -84,17 +95,22 @@ impl Fault {
 
 impl Own {
     /// Refuses a store of a plane whose authorities this server does not have. To be asked before any are
-    /// made: what is missing is then not made up.
-    pub async fn check(&self, store: &dyn Store, name: &str) -> Result<()> {
+    /// made: what is missing is then not made up. Returns the recorded fingerprint of the CA of kubelets'
+    /// serving certificates, if there is one.
+    pub async fn check(&self, store: &dyn Store, name: &str) -> Result<Option<String>> {
         match read(store).await? {
-            Some((record, _)) if !self.replaces => self.compare(&record, name),
-            _ => Ok(()),
+            Some((record, _)) if !self.replaces => {
+                self.compare(&record, name)?;
+                Ok(self.kubelet_serving(&record))
+            }
+            _ => Ok(None),
         }
     }
 
     /// Records what the store does not know yet. Of two servers that start at once with different
-    /// authorities, the second is refused.
-    pub async fn settle(&self, store: &dyn Store, name: &str) -> Result<()> {
+    /// authorities, the second is refused. Returns the recorded fingerprint of the CA of kubelets' serving
+    /// certificates.
+    pub async fn settle(&self, store: &dyn Store, name: &str) -> Result<Option<String>> {
         for _ in 0..ATTEMPTS {
             let found = read(store).await?;
             let (known, expect) = match &found {
@@ -108,14 +124,16 @@ impl Own {
             }
             let record = self.complete(known)?;
             if known == Some(&record) {
-                return Ok(());
+                self.warn_of_kubelet_serving(&record);
+                return Ok(self.kubelet_serving(&record));
             }
             let write =
                 Write { key: KEY.into(), expect, change: Change::Put(record.to_json()?.into()) };
             match store.commit(write).await {
                 Ok(_) => {
                     tracing::info!("the authorities of this server are recorded in {name}");
-                    return Ok(());
+                    self.warn_of_kubelet_serving(&record);
+                    return Ok(self.kubelet_serving(&record));
                 }
                 // Somebody else was first, or we were and were not told: what is there says.
                 Err(Error::Conflict { .. } | Error::Unknown { .. }) => {}
@@ -129,13 +147,37 @@ impl Own {
         let mut faults = Vec::new();
         for part in PARTS {
             let Some(wanted) = record.part(part).filter(|_| self.has(part)) else { continue };
-            match self.fingerprints(part)? {
+            let found = match self.fingerprints(part) {
+                Err(_) if !part.is_needed() => vec![String::new()],
+                found => found?,
+            };
+            match found {
                 found if found.is_empty() => faults.push(Fault::Missing(part)),
                 found if !found.contains(wanted) => faults.push(Fault::Differs(part)),
                 found => self.warn_of_another(part, wanted, &found),
             }
         }
-        if faults.is_empty() { Ok(()) } else { bail!(self.explain(record, &faults, name)) }
+        if faults.iter().any(|fault| fault.part().is_needed()) {
+            bail!(self.explain(record, &faults, name));
+        }
+        Ok(())
+    }
+
+    fn kubelet_serving(&self, record: &Record) -> Option<String> {
+        record.part(Part::KubeletServing).filter(|_| self.has(Part::KubeletServing)).cloned()
+    }
+
+    fn warn_of_kubelet_serving(&self, record: &Record) {
+        let part = Part::KubeletServing;
+        let Some(wanted) = self.kubelet_serving(record) else { return };
+        if !self.fingerprints(part).is_ok_and(|found| found.contains(&wanted)) {
+            tracing::warn!(
+                "{} is not the CA that the other servers sign kubelets' serving certificates with; this \
+                 server does not sign them until it is copied, as with\n{}",
+                self.layout.pki(first(part)).display(),
+                self.commands(record, &part.files())
+            );
+        }
     }
 
     /// In a rotation, the key that signs is not yet, or no longer, the one that is recorded.
@@ -155,7 +197,12 @@ impl Own {
             if !self.has(part) || (record.part(part).is_some() && !self.replaces) {
                 continue;
             }
-            let found = self.fingerprints(part)?.into_iter().next();
+            let found = match self.fingerprints(part) {
+                Ok(found) => found.into_iter().next(),
+                // Reported by its signer, which is all that it keeps from working.
+                Err(_) if !part.is_needed() => continue,
+                Err(error) => return Err(error),
+            };
             if record.part(part) != found.as_ref() {
                 (record.host, record.directory) = (self.host.clone(), self.directory());
                 record.set(part, found);
@@ -178,7 +225,7 @@ impl Own {
 
     fn has(&self, part: Part) -> bool {
         match part {
-            Part::Serving => self.serving,
+            Part::Serving | Part::KubeletServing => self.serving,
             Part::Clients => self.clients,
             Part::Accounts => true,
         }
@@ -249,6 +296,17 @@ impl Own {
         }
         text + &format!(" {}/", word(&pki))
     }
+}
+
+/// Accepts the CA with this fingerprint only.
+pub fn recorded_ca(wanted: String) -> CaCheck {
+    Box::new(move |ca| {
+        ensure!(
+            fingerprint(ca.public_key().as_der()) == wanted,
+            "is not the CA that the other servers use"
+        );
+        Ok(())
+    })
 }
 
 fn word(path: &Path) -> String {

@@ -6,16 +6,18 @@ mod reload;
 
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use windlass_controllers::sign::{self, Signer, SignerFiles};
+use windlass_controllers::ca::CaSource;
+use windlass_controllers::sign::{self, BuiltIn, Signer, SignerFiles};
 use windlass_controllers::signers::{self, CustomSigner};
 use windlass_controllers::{Clock, Election, RootCa};
+use windlass_pki::{AltName, Certificate};
 use windlass_server::audit::{Audit, Rotation};
 use windlass_server::chain::admission::Plugins;
 use windlass_server::chain::flow;
@@ -32,7 +34,7 @@ use crate::cli::{
 };
 use crate::commands::data_dir;
 use crate::datadir::{DataDir, Layout};
-use crate::shell;
+use crate::{plane, shell};
 
 /// Everything a server has to know before it starts.
 pub struct Settings {
@@ -69,6 +71,9 @@ pub struct Settings {
     pub node: Option<(String, Option<PathBuf>)>,
     /// The data directory; holding it keeps others out of it.
     pub data: DataDir,
+    /// The fingerprint of the CA that all servers on one store sign kubelets' serving certificates with;
+    /// `None` without other servers.
+    pub kubelet_serving_ca: Option<String>,
 }
 
 /// Where objects are kept.
@@ -124,15 +129,7 @@ async fn run(settings: Settings) -> Result<()> {
     let (down, shutdown) = watch::channel(false);
     let (leave, leaving) = watch::channel(false);
     // Before anything is served, so that a bad file is told of and nothing has happened.
-    let layout = &settings.data.layout;
-    let options = settings.controllers.as_ref();
-    let options = options.map(|(issuing, bundles, nodes)| {
-        let monitor = nodes.monitor().map_err(anyhow::Error::msg)?;
-        let node_monitor =
-            |options| windlass_controllers::Options { node_monitor: monitor, ..options };
-        controller_options(layout, issuing, bundles).map(node_monitor)
-    });
-    let mut options = options.transpose()?;
+    let mut options = controller_options(&settings)?;
     if let (Some(options), StorePlace::Shared(_)) = (&mut options, &settings.store) {
         // Others may have the same controllers beside them.
         options.election = Some(Election::new(data_dir::identity()));
@@ -301,35 +298,72 @@ fn controllers(
     tokio::spawn(windlass_controllers::run(client, options, shutdown))
 }
 
-/// What the controllers beside the server are told. Only what the client authority signs is a
-/// login, so it signs for nobody else; a serving certificate of a node is the other one's.
-fn controller_options(
-    layout: &Layout,
-    issuing: &IssuingArgs,
-    bundles: &BundleSyncArgs,
-) -> Result<windlass_controllers::Options> {
-    let files = |signer, authority: &str| SignerFiles {
-        signer,
-        certificate: layout.pki(&format!("{authority}.crt")),
-        key: layout.pki(&format!("{authority}.key")),
-    };
-    let clock = system_clock();
-    let built_in = [
-        files(Signer::Client, "client-ca"),
-        files(Signer::KubeletClient, "client-ca"),
-        files(Signer::KubeletServing, "ca"),
-        files(Signer::LegacyUnknown, "ca"),
-    ];
-    Ok(windlass_controllers::Options {
+/// What the controllers beside the server are told. Only what the client CA signs is a login, and
+/// only the server's own certificate is from the CA that clients verify the server with, so neither
+/// signs for anybody else: the serving certificates of nodes have a CA of their own.
+fn controller_options(settings: &Settings) -> Result<Option<windlass_controllers::Options>> {
+    let Some((issuing, bundles, nodes)) = &settings.controllers else { return Ok(None) };
+    let (data, clock) = (&settings.data, system_clock());
+    let root_ca = data.layout.pki("ca.crt");
+    let custom = custom_signers(&data.layout, issuing, &clock)?;
+    warn_of_serving_ca(&root_ca, &custom)?;
+    Ok(Some(windlass_controllers::Options {
         approve_kubelet_serving: issuing.approve_kubelet_serving,
-        built_in: sign::open(&built_in, &clock)?,
+        api_server_names: data.server_names.iter().map(name_text).collect(),
+        built_in: built_in_signers(&data.layout, settings.kubelet_serving_ca.clone(), &clock),
+        publish_kubelet_serving: true,
         longest: issuing.cluster_signing_duration,
-        custom: custom_signers(layout, issuing, &clock)?,
-        root_ca: Some(RootCa::file(layout.pki("ca.crt"))?),
+        custom,
+        root_ca: Some(RootCa::file(root_ca)?),
         ca_overlap: issuing.ca_overlap,
         bundles: bundles.settings()?,
+        node_monitor: nodes.monitor().map_err(anyhow::Error::msg)?,
         ..windlass_controllers::Options::new(clock)
-    })
+    }))
+}
+
+fn name_text(name: &AltName) -> String {
+    match name {
+        AltName::Dns(name) | AltName::Uri(name) => name.clone(),
+        AltName::Ip(address) => address.to_string(),
+    }
+}
+
+/// Kubernetes' own signers with the CAs of a data directory. If other servers have recorded which
+/// CA they sign kubelets' serving certificates with, no other one is used here.
+fn built_in_signers(layout: &Layout, recorded: Option<String>, clock: &Clock) -> Vec<BuiltIn> {
+    let file = |name: &str| layout.pki(name);
+    let clients = [Signer::Client, Signer::KubeletClient].map(|signer| SignerFiles {
+        signer,
+        certificate: file("client-ca.crt"),
+        key: file("client-ca.key"),
+    });
+    let mut signers = sign::open(&clients, clock);
+    let [certificate, key] = ["kubelet-serving-ca.crt", "kubelet-serving-ca.key"].map(file);
+    let ca = match recorded {
+        Some(wanted) => {
+            CaSource::checked(certificate, key, plane::recorded_ca(wanted), clock.clone())
+        }
+        None => CaSource::files(certificate, key, clock.clone()),
+    };
+    let servers = [Signer::KubeletServing, Signer::LegacyUnknown];
+    signers.extend(servers.map(|signer| BuiltIn { signer, ca: ca.clone() }));
+    signers
+}
+
+/// Warns about custom signers that can impersonate the API server.
+fn warn_of_serving_ca(root_ca: &Path, custom: &[CustomSigner]) -> Result<()> {
+    let text = std::fs::read(root_ca).with_context(|| root_ca.display().to_string())?;
+    let server = Certificate::from_pem(&text).with_context(|| root_ca.display().to_string())?;
+    for CustomSigner { custom, ca } in custom {
+        let Some(ca) = ca.current() else { continue };
+        if ca.certificate().public_key() == server.public_key() {
+            let (signer, file) = (custom.name.as_str(), root_ca.display());
+            tracing::warn!(signer, %file, "the signer uses the CA that clients verify the API server \
+                with: whoever gets a serving certificate from it can impersonate the API server");
+        }
+    }
+    Ok(())
 }
 
 /// The user's own signers: those of the file that is named, or else of the one in the data
@@ -375,3 +409,6 @@ pub fn signals() -> Result<impl Future<Output = ()>> {
         }
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -52,9 +52,11 @@ impl Server {
         // It must have the same authorities.
         let (from, to) = (first.join("pki"), data.join("pki"));
         fs::create_dir_all(&to)?;
-        for authority in ["ca.crt", "ca.key", "client-ca.crt", "client-ca.key", "sa.pub", "sa.key"]
-        {
-            fs::copy(from.join(authority), to.join(authority))?;
+        for name in ["ca", "client-ca", "kubelet-serving-ca", "sa"] {
+            for end in ["key", if name == "sa" { "pub" } else { "crt" }] {
+                let file = format!("{name}.{end}");
+                fs::copy(from.join(&file), to.join(&file))?;
+            }
         }
         Self::start_as(bench, data, &["server"], &prefix(first)).await
     }

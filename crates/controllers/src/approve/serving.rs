@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::Node;
 use windlass_pki::CertificateRequest;
 
+use super::reserved::Reserved;
 use crate::requests::Request;
 use crate::sign::Signer;
 
@@ -25,6 +26,8 @@ pub enum Judgement {
     NoNode(String),
     /// A name that is not the node's.
     Name(String),
+    /// A name that no kubelet gets by itself, whatever its Node object says.
+    Reserved(String),
 }
 
 impl Judgement {
@@ -40,6 +43,13 @@ impl Judgement {
             Judgement::Name(name) => Some((
                 "AddressMismatch",
                 format!("{name:?} is not among the addresses of the node"),
+            )),
+            Judgement::Reserved(name) => Some((
+                "ReservedName",
+                format!(
+                    "{name:?} is a name of the API server, a loopback or link-local name, or a \
+                     wildcard; such a certificate must be approved by hand"
+                ),
             )),
         }
     }
@@ -69,8 +79,12 @@ pub fn node_name<'a>(
     }
 }
 
-/// Whether all names that are asked for are the node's.
-pub fn judge(asked: &CertificateRequest, node: Option<&Node>) -> Judgement {
+/// Whether all names that are asked for are the node's, and none of them is reserved: a node writes
+/// its own addresses.
+pub fn judge(asked: &CertificateRequest, node: Option<&Node>, reserved: &Reserved) -> Judgement {
+    if let Some(name) = reserved.find(asked.alt_names()) {
+        return Judgement::Reserved(name);
+    }
     let Some(node) = node else {
         let name = asked.subject().common_name();
         return Judgement::NoNode(name.trim_start_matches("system:node:").to_owned());

@@ -96,7 +96,7 @@ fn names_are_the_nodes_own() {
     let (_, asked) = recorded("kubelet serving", "system:node:n1", &[]);
     let of = |addresses: Value| {
         let node = json!({"metadata": {"name": "n1"}, "status": {"addresses": addresses}});
-        judge(&asked, Some(&serde_json::from_value(node).unwrap()))
+        judge(&asked, Some(&serde_json::from_value(node).unwrap()), &Reserved::default())
     };
     let address = |kind: &str, value: &str| json!({"type": kind, "address": value});
     let (name, number) = (address("Hostname", "n1"), address("InternalIP", "10.0.0.1"));
@@ -120,5 +120,23 @@ fn names_are_the_nodes_own() {
     let (reason, message) = foreign("10.0.0.1").objection().unwrap();
     assert_eq!(reason, "AddressMismatch");
     assert!(message.contains("10.0.0.1"));
-    assert_eq!(judge(&asked, None), Judgement::NoNode("n1".into()));
+    assert_eq!(judge(&asked, None, &Reserved::default()), Judgement::NoNode("n1".into()));
+}
+
+/// The names are the node's own, because the node wrote them there.
+#[test]
+fn names_of_the_api_server_are_nobodys() {
+    let (_, asked) = recorded("kubelet serving", "system:node:n1", &[]);
+    let addresses = json!([
+        {"type": "Hostname", "address": "n1"}, {"type": "InternalIP", "address": "10.0.0.1"},
+    ]);
+    let node = json!({"metadata": {"name": "n1"}, "status": {"addresses": addresses}});
+    let node: Node = serde_json::from_value(node).unwrap();
+    for server in ["N1.", "10.0.0.1", "::ffff:10.0.0.1"] {
+        let judgement = judge(&asked, Some(&node), &Reserved::new([server]));
+        assert!(matches!(judgement, Judgement::Reserved(_)), "{server}: {judgement:?}");
+        let (reason, message) = judgement.objection().unwrap();
+        assert!(reason == "ReservedName" && message.contains("by hand"), "{message}");
+    }
+    assert_eq!(judge(&asked, Some(&node), &Reserved::new(["n2"])), Judgement::Good);
 }

@@ -24,7 +24,9 @@ pub fn metrics(out: &mut String) {
         // Writing to a string does not fail.
         let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge");
         for (signer, source) in &signers {
-            let _ = writeln!(out, "{name}{{signer=\"{signer}\"}} {}", value(source));
+            if let Some(value) = value(source) {
+                let _ = writeln!(out, "{name}{{signer=\"{signer}\"}} {value}");
+            }
         }
     }
 }
@@ -32,7 +34,7 @@ pub fn metrics(out: &mut String) {
 struct Family {
     name: &'static str,
     help: &'static str,
-    value: fn(&CaSource) -> i64,
+    value: fn(&CaSource) -> Option<i64>,
 }
 
 const FAMILIES: [Family; 2] = [
@@ -44,6 +46,6 @@ const FAMILIES: [Family; 2] = [
     Family {
         name: "windlass_signer_ca_problem",
         help: "Whether the files of the signer's CA cannot be used as they are",
-        value: |source| i64::from(source.problem().is_some()),
+        value: |source| Some(i64::from(source.problem().is_some())),
     },
 ];

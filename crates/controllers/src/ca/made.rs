@@ -36,17 +36,25 @@ pub struct Recipe<'a> {
     pub lifetime: Duration,
 }
 
-/// The CA of a directory, which is made if there is none. Writes to disk: not for async code.
-pub fn open(directory: &Path, recipe: Recipe<'_>, clock: &Clock) -> Result<Arc<CaSource>> {
+/// The CA of a directory, which is made if there is none. A CA that cannot be made or used is
+/// reported, and its source stays without one until its files are good. Writes to disk: not for
+/// async code.
+pub fn open(directory: &Path, recipe: Recipe<'_>, clock: &Clock) -> Arc<CaSource> {
+    if let Err(error) = make_missing(directory, recipe, clock()) {
+        tracing::error!("{error:#}");
+    }
+    CaSource::chain(directory.join(CERTIFICATE), directory.join(KEY), clock.clone())
+}
+
+fn make_missing(directory: &Path, recipe: Recipe<'_>, now: OffsetDateTime) -> Result<()> {
     let (certificate, key) = (directory.join(CERTIFICATE), directory.join(KEY));
     match (is_there(&certificate)?, is_there(&key)?) {
-        (true, true) => {}
-        (false, false) => make(directory, recipe, clock())
-            .with_context(|| format!("cannot make a CA in {}", directory.display()))?,
-        (true, false) => missing(&key, &certificate)?,
-        (false, true) => missing(&certificate, &key)?,
+        (true, true) => Ok(()),
+        (false, false) => make(directory, recipe, now)
+            .with_context(|| format!("cannot make a CA in {}", directory.display())),
+        (true, false) => missing(&key, &certificate),
+        (false, true) => missing(&certificate, &key),
     }
-    CaSource::chain(certificate, key, clock.clone())
 }
 
 /// Whether a file is there, or something else in its place.

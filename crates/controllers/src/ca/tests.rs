@@ -41,7 +41,7 @@ impl Files {
         self.dir.path().join("ca.key")
     }
 
-    fn source(&self) -> Result<Arc<CaSource>> {
+    fn source(&self) -> Arc<CaSource> {
         CaSource::files(self.certificate(), self.key(), Arc::new(|| NOW))
     }
 }
@@ -146,7 +146,7 @@ fn a_chain_goes_up_to_who_vouches_for_all() {
         (&[&ca, &middle, &root], &["ca", "middle"], "root"),
     ];
     for (certificates, sent, trusted) in table {
-        let current = source(certificates).unwrap().current();
+        let current = source(certificates).current().unwrap();
         assert_eq!(current.certificate().common_name(), Some("ca"));
         let found: Vec<&str> =
             current.intermediates().map(|each| each.common_name().unwrap()).collect();
@@ -157,7 +157,7 @@ fn a_chain_goes_up_to_who_vouches_for_all() {
     let bad: [&[&String]; 4] =
         [&[&ca, &root], &[&ca, &root, &middle], &[&middle, &ca], &[&ca, &middle, &old]];
     for certificates in bad {
-        let error = source(certificates).err().map(|error| format!("{error:#}")).unwrap();
+        let error = source(certificates).problem().unwrap();
         assert!(error.contains("have not issued one another"), "{error}");
     }
 }
@@ -168,37 +168,78 @@ fn a_chain_that_changes_is_a_change() {
     let [ca, middle, root] = authorities.each_ref().map(|each| each.certificate().to_pem());
     let key = authorities[0].key().to_pem().unwrap().to_string();
     let files = Files::with(&Pair { certificate: ca.clone(), key: key.clone() });
-    let source = CaSource::chain(files.certificate(), files.key(), Arc::new(|| NOW)).unwrap();
+    let source = CaSource::chain(files.certificate(), files.key(), Arc::new(|| NOW));
     files.put(&Pair { certificate: format!("{ca}{middle}{root}"), key });
     source.reload();
     assert_eq!(*source.changes().borrow(), 2);
-    assert_eq!(source.current().anchor().common_name(), Some("root"));
+    assert_eq!(source.current().unwrap().anchor().common_name(), Some("root"));
     // As it is for Kubernetes' own signers, of which each takes one certificate.
-    assert!(files.source().is_err());
+    assert!(files.source().current().is_none());
+}
+
+/// A bad pair at the start degrades the signer until the files are good; whoever waits for it is
+/// woken then.
+#[test]
+fn a_bad_pair_at_the_start_is_reported_until_it_is_good() {
+    let good = Files::with(&pair("good", -1, 24)).source();
+    assert!(good.current().is_some() && good.problem().is_none());
+    let next = pair("next", -1, 24);
+    for (what, bad, said) in bad_pairs() {
+        let files = Files::with(&bad);
+        let source = files.source();
+        report("example.com/degraded", &source);
+        assert!(source.current().is_none(), "{what}");
+        let problem = source.problem().unwrap();
+        assert!(problem.contains(said), "{what}: {problem}");
+        // Requesters learn the cause, but not where the operator keeps files.
+        let told = source.unavailable();
+        let folder = files.dir.path().to_str().unwrap();
+        assert!(told.starts_with("the signer's CA cannot be used: "), "{what}: {told}");
+        assert!(!told.contains(folder) && problem.contains(folder), "{what}: {told}");
+        let mut text = String::new();
+        metrics(&mut text);
+        let gauge = "windlass_signer_ca_problem{signer=\"example.com/degraded\"} 1\n";
+        assert!(text.contains(gauge), "{what}: {text}");
+        let absent = "windlass_signer_ca_expiration_seconds{signer=\"example.com/degraded\"}";
+        assert!(!text.contains(absent), "{what}: {text}");
+
+        assert_eq!(*source.changes().borrow(), 0, "{what}");
+        files.put(&next);
+        source.reload();
+        assert_eq!(source.current().unwrap().certificate().common_name(), Some("next"), "{what}");
+        assert_eq!((source.problem(), *source.changes().borrow()), (None, 1), "{what}");
+    }
+    let files = Files::with(&next);
+    fs::remove_file(files.key()).unwrap();
+    assert!(files.source().current().is_none());
 }
 
 #[test]
-fn only_a_good_pair_is_a_beginning() {
-    assert!(Files::with(&pair("good", -1, 24)).source().is_ok());
-    for (what, bad, said) in bad_pairs() {
-        let error = Files::with(&bad).source().err().map(|error| format!("{error:#}"));
-        assert!(error.as_ref().is_some_and(|e| e.contains(said)), "{what}: {error:?}");
-    }
-    let files = Files::with(&pair("good", -1, 24));
-    fs::remove_file(files.key()).unwrap();
-    assert!(files.source().is_err());
+fn a_further_check_counts_as_any_other() {
+    let files = Files::with(&pair("theirs", -1, 24));
+    let check: CaCheck = Box::new(|ca| {
+        ensure!(ca.common_name() == Some("ours"), "is not the CA that other servers use");
+        Ok(())
+    });
+    let clock: Clock = Arc::new(|| NOW);
+    let source = CaSource::checked(files.certificate(), files.key(), check, clock);
+    assert!(source.current().is_none());
+    assert!(source.problem().unwrap().ends_with("ca.crt is not the CA that other servers use"));
+    files.put(&pair("ours", -1, 24));
+    source.reload();
+    assert!(source.current().is_some() && source.problem().is_none());
 }
 
 #[test]
 fn a_bad_pair_leaves_the_last_good_one_and_says_why() {
     let good = pair("good", -1, 24);
     let files = Files::with(&good);
-    let source = files.source().unwrap();
-    let der = source.current().certificate().der().clone();
+    let source = files.source();
+    let der = source.current().unwrap().certificate().der().clone();
     for (what, bad, said) in bad_pairs() {
         files.put(&bad);
         source.reload();
-        assert_eq!(source.current().certificate().der(), &der, "{what}");
+        assert_eq!(source.current().unwrap().certificate().der(), &der, "{what}");
         let problem = source.problem().unwrap_or_default();
         assert!(problem.contains(said), "{what}: {problem}");
         assert!(!problem.contains("PRIVATE"), "{what}: {problem}");
@@ -214,7 +255,7 @@ fn a_bad_pair_leaves_the_last_good_one_and_says_why() {
     assert_eq!(*source.changes().borrow(), 1, "the same pair is no change");
     files.put(&pair("next", -1, 24));
     source.reload();
-    assert_eq!(source.current().certificate().common_name(), Some("next"));
+    assert_eq!(source.current().unwrap().certificate().common_name(), Some("next"));
     assert_eq!(*source.changes().borrow(), 2);
 }
 
@@ -224,7 +265,7 @@ fn what_expires_in_use_is_told() {
     let hours = Arc::new(AtomicI64::new(0));
     let clock = hours.clone();
     let clock: Clock = Arc::new(move || NOW + time::Duration::hours(clock.load(SeqCst)));
-    let source = CaSource::files(files.certificate(), files.key(), clock).unwrap();
+    let source = CaSource::files(files.certificate(), files.key(), clock);
     report("example.com/told", &source);
     let told = |name: &str| {
         let mut text = String::new();
@@ -247,7 +288,7 @@ fn what_expires_in_use_is_told() {
 #[tokio::test]
 async fn files_that_change_are_read_again() {
     let files = Files::with(&pair("first", -1, 24));
-    let source = files.source().unwrap();
+    let source = files.source();
     let following = tokio::spawn(source.clone().watch());
     let mut changes = source.changes();
     for (round, name) in ["second", "third"].into_iter().enumerate() {
@@ -264,7 +305,7 @@ async fn files_that_change_are_read_again() {
         }
         let patience = Duration::from_secs(30);
         tokio::time::timeout(patience, changes.changed()).await.unwrap().unwrap();
-        assert_eq!(source.current().certificate().common_name(), Some(name));
+        assert_eq!(source.current().unwrap().certificate().common_name(), Some(name));
     }
     following.abort();
 }
@@ -276,14 +317,14 @@ fn swaps_under_a_signer() {
     const SWAPS: usize = 200;
     let first = pair("good 0", -1, 24);
     let files = Files::with(&first);
-    let source = files.source().unwrap();
+    let source = files.source();
     let stop = AtomicBool::new(false);
     let signed = std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let key = PrivateKey::generate().unwrap();
             let mut signed = 0;
             while !stop.load(SeqCst) {
-                let ca = source.current();
+                let ca = source.current().unwrap();
                 let authority = ca.authority();
                 let der = self::signed(authority, "reader", &key);
                 let certificate = Certificate::from_der(&der).unwrap();
@@ -311,7 +352,10 @@ fn swaps_under_a_signer() {
                     let name = format!("good {round}");
                     files.put(&pair(&name, -1, 24));
                     source.reload();
-                    assert_eq!(source.current().certificate().common_name(), Some(name.as_str()));
+                    assert_eq!(
+                        source.current().unwrap().certificate().common_name(),
+                        Some(name.as_str())
+                    );
                     assert_eq!(source.problem(), None);
                 }
             }

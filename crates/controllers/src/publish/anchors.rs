@@ -116,7 +116,9 @@ impl Publisher {
         };
         let object = self.bundles.get_opt(name).await.map_err(anyhow::Error::from)?;
         let found = object.as_ref().map(|object| found(object, &publication.labels));
-        let (now, ca) = ((self.clock)(), signer.ca.current());
+        // A CA that becomes usable is a change, which brings it here again.
+        let Some(ca) = signer.ca.current() else { return Ok(Next::Done) };
+        let now = (self.clock)();
         let current = Anchor::of(ca.anchor());
         let action = decide(found.as_ref(), current, now, self.overlap);
         let foreign = action == Action::LeaveAlone;

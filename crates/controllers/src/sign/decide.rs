@@ -7,7 +7,7 @@ use windlass_pki::{
 };
 
 use super::terms::Terms;
-use crate::ca::Ca;
+use crate::ca::{Ca, CaSource, UNAVAILABLE};
 use crate::requests::{Request, has_certificate, has_failed, is_approved};
 
 /// What a signer says to a request.
@@ -30,6 +30,13 @@ pub struct Delay {
     pub reason: &'static str,
     /// In many.
     pub message: String,
+}
+
+impl Delay {
+    /// The signer has no CA to sign with.
+    pub fn unavailable(ca: &CaSource) -> Delay {
+        Delay { reason: UNAVAILABLE, message: ca.unavailable() }
+    }
 }
 
 /// Whether this is a request that a signer has to answer.

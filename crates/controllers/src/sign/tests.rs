@@ -72,7 +72,7 @@ async fn a_new_pair_wakes_what_waits() {
     let today: Clock = Arc::new(OffsetDateTime::now_utc);
     // The day after tomorrow, when the old pair has expired.
     let later: Clock = Arc::new(|| OffsetDateTime::now_utc() + time::Duration::days(2));
-    let ca = CaSource::files(certificate, key, today).unwrap();
+    let ca = CaSource::files(certificate, key, today);
     let (signer, longest) = (Signer::Client, Duration::from_secs(3600));
     let issuer = Issuer::new(signer.name(), ca.clone(), Terms::BuiltIn { signer, longest });
     let signing = tokio::spawn(sign(client.clone(), vec![issuer], later, HOURS));
@@ -91,8 +91,8 @@ async fn a_new_pair_wakes_what_waits() {
     assert!(condition(&signed, DELAYED).is_none(), "what is over is no longer said");
     assert!(condition(&signed, APPROVED).is_some());
     let text = signed.status.unwrap().certificate.unwrap().0;
-    assert!(ca.current().authority().has_issued(&Certificate::from_pem(&text).unwrap()));
-    assert_eq!(ca.current().certificate().common_name(), Some("new"));
+    assert!(ca.current().unwrap().authority().has_issued(&Certificate::from_pem(&text).unwrap()));
+    assert_eq!(ca.current().unwrap().certificate().common_name(), Some("new"));
 
     // It was written before the certificate, by the same task.
     let events: Api<Event> = Api::namespaced(client, "default");

@@ -205,7 +205,10 @@ impl Signing {
             }
             Err(error) => return Err(error),
         };
-        let ca = issuer.ca.current();
+        let Some(ca) = issuer.ca.current() else {
+            let why = Why { reason: ca::UNAVAILABLE, message: issuer.ca.unavailable() };
+            return Ok(Answer::Delayed(why));
+        };
         Ok(decide(&whole, &issuer.profile, &world, &ca, (self.clock)()))
     }
 

@@ -103,7 +103,7 @@ fn serial() -> Serial {
 
 fn authority(name: &str, days: i64) -> Authority {
     let now = OffsetDateTime::now_utc();
-    let validity = Validity::new(now - DAY, now + time::Duration::days(days)).unwrap();
+    let validity = Validity::new(now - 3 * DAY, now + time::Duration::days(days)).unwrap();
     let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
     Authority::self_signed(&subject, validity, key, serial()).unwrap()
 }
@@ -356,6 +356,42 @@ async fn a_new_ca_signs_what_waits_and_a_bad_one_nothing() {
     let now = *site.now.lock().unwrap();
     verified(&request, &new.certificate().to_pem(), now);
     assert!(condition(&request, "windlass.dev/SigningDelayed").is_none());
+    site.world.shut_down().await;
+}
+
+/// One signer's CA is bad at the start: its requests say so, the other signer works, and files that
+/// become good are picked up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_ca_at_the_start_degrades_its_signer_only() {
+    const OTHER: &str = r#"
+- name: example.com/other
+  ca: {made: {directory: other}}
+  requests: {commonNames: ["*"], organizations: [web], dnsNames: ["*"], longest: 48h,
+    ipAddresses: [0.0.0.0/0], emailAddresses: ["*"], uris: ["*"],
+    usages: [digital signature, server auth], approval: {automatic: {users: [alice]}}}
+"#;
+    let files = tempfile::tempdir().unwrap();
+    put(files.path(), &authority("expired", -1), &[]);
+    let site = Site::start_in(files, &format!("{WEB}{OTHER}")).await;
+    let api = site.requests_of("alice", "x");
+    GOOD.ask(&api, "waits").await;
+    Asked { signer: "example.com/other", ..GOOD }.ask(&api, "works").await;
+    assert!(site.settled("works").await.status.unwrap().certificate.is_some());
+    let delayed = |request: Option<&Request>| {
+        request.is_some_and(|r| condition(r, "windlass.dev/SigningDelayed").is_some())
+    };
+    let request = until(&api, "waits", "be put off", delayed).await.unwrap();
+    let told = condition(&request, "windlass.dev/SigningDelayed").unwrap();
+    assert_eq!(told.reason.as_deref(), Some("SignerUnavailable"));
+    let message = told.message.as_deref().unwrap();
+    assert!(message.starts_with("the signer's CA cannot be used: it expired at "), "{message}");
+
+    let new = authority("new", 99);
+    put(site.files.path(), &new, &[]);
+    let request = site.settled("waits").await;
+    verified(&request, &new.certificate().to_pem(), *site.now.lock().unwrap());
+    site.published("example.com:web:anchors", &[new.certificate()]).await;
+    assert_eq!(site.events("SignerUnavailable").await.len(), 1);
     site.world.shut_down().await;
 }
 

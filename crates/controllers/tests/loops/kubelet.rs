@@ -48,7 +48,7 @@ async fn a_kubelet_joins_as_it_does_in_kubernetes() {
     let mut world = World::without_controllers().await;
     let files = tempfile::tempdir().unwrap();
     let ca = authority(files.path());
-    let trusted = ClientCas::new(&[ca.current().certificate().der().clone()]).unwrap();
+    let trusted = ClientCas::new(&[ca.current().unwrap().certificate().der().clone()]).unwrap();
     world.server().authenticator.client_cas.store(Arc::new(trusted));
     bind_as_kubeadm_does(&world.client).await;
     token(&world).await;

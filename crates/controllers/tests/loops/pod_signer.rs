@@ -68,7 +68,7 @@ impl Signing {
         let chain = pair.certificate().to_pem() + &root.certificate().to_pem();
         std::fs::write(&certificate, chain).unwrap();
         std::fs::write(&key, pair.key().to_pem().unwrap().as_bytes()).unwrap();
-        let ca = CaSource::chain(certificate, key, clock()).unwrap();
+        let ca = CaSource::chain(certificate, key, clock());
         Signing { ca, files, loops: JoinSet::new() }
     }
 
@@ -202,7 +202,7 @@ fn verify(
     let text = request.data["status"]["certificateChain"].as_str().unwrap();
     let chain: Vec<CertificateDer<'_>> = pem::certificates(text.as_bytes()).unwrap();
     let (leaf, rest) = chain.split_first().unwrap();
-    let root = ca.current();
+    let root = ca.current().unwrap();
     let root = CertificateDer::from(root.anchor().der().to_vec());
     let anchors = [webpki::anchor_from_trusted_cert(&root).unwrap()];
     let now = u64::try_from(OffsetDateTime::now_utc().unix_timestamp()).unwrap();

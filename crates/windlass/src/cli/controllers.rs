@@ -28,6 +28,10 @@ pub struct ControllersArgs {
     /// when it changes [default: that of the kubeconfig if the server is Windlass, else none].
     #[arg(long, value_name = "FILE")]
     pub root_ca_file: Option<PathBuf>,
+    /// Names and addresses of the API server, for which --approve-kubelet-serving approves nothing,
+    /// in addition to the host of the kubeconfig.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub api_server_names: Vec<String>,
     /// Controllers to run: * for all, NAME for one, -NAME for all but one.
     #[arg(long, value_name = "LIST", default_value = "*", allow_hyphen_values = true)]
     pub controllers: Selection,
@@ -49,7 +53,8 @@ pub struct IssuingArgs {
     /// if it is there.
     #[arg(long, value_name = "FILE")]
     pub signers: Option<PathBuf>,
-    /// Approve requests of nodes for serving certificates in which everything is true.
+    /// Approve kubelet-serving requests whose names all match the Node and none is reserved (names
+    /// of the API server, loopback, link-local, wildcards).
     #[arg(long)]
     pub approve_kubelet_serving: bool,
     /// The longest that a certificate of Kubernetes' own signers lasts; requests can ask for less.

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::sync::watch;
-use windlass_controllers::{Controller, Election, Options, RootCa, sign, signers};
+use windlass_controllers::sign::{self, BuiltIn, Signer};
+use windlass_controllers::{Controller, Election, Options, RootCa, signers};
 use windlass_pki::pem;
 use windlass_server::features::Features;
 use windlass_server::server::system_clock;
@@ -30,7 +31,7 @@ async fn work(arguments: ControllersArgs) -> Result<()> {
     // Before anything else, so that a mistake is told of whether or not the server is there.
     let files = arguments.signing.files().map_err(anyhow::Error::msg)?;
     let clock = system_clock();
-    let built_in = sign::open(&files, &clock)?;
+    let built_in = sign::open(&files, &clock);
     let custom = match &arguments.issuing.signers {
         Some(file) => signers::open(file, &clock).context("--signers")?,
         None => Vec::new(),
@@ -40,6 +41,9 @@ async fn work(arguments: ControllersArgs) -> Result<()> {
     let election = election(&arguments.election)?;
     let config = connect::config(Some(&arguments.kubeconfig)).await?;
     let roots = config.root_cert.clone();
+    if arguments.issuing.approve_kubelet_serving {
+        warn_of_shared_ca(&built_in, roots.as_deref().unwrap_or_default());
+    }
     let client = kube::Client::try_from(config.clone())?;
     let version = version(&client).await.context("the server does not answer")?;
     let ours = version.contains("windlass");
@@ -63,8 +67,12 @@ async fn work(arguments: ControllersArgs) -> Result<()> {
     if !features.pod_certificate_request {
         selection = selection.without(Controller::CleanPodRequests);
     }
+    let mut api_server_names = arguments.api_server_names;
+    api_server_names.extend(config.cluster_url.host().map(str::to_owned));
+    api_server_names.extend(config.tls_server_name.clone());
     let options = Options {
         housekeeping: ours,
+        api_server_names,
         approve_kubelet_serving: arguments.issuing.approve_kubelet_serving,
         built_in,
         longest: arguments.issuing.cluster_signing_duration,
@@ -90,6 +98,21 @@ async fn work(arguments: ControllersArgs) -> Result<()> {
     controllers.await.context("the controllers ended badly")?;
     drop(monitor);
     Ok(())
+}
+
+/// Warns if serving certificates of nodes are from a CA that clients verify the API server with:
+/// then only the names that are not approved keep a node from impersonating the API server.
+fn warn_of_shared_ca(signers: &[BuiltIn], roots: &[Vec<u8>]) {
+    let serving = signers.iter().filter(|each| each.signer == Signer::KubeletServing);
+    for ca in serving.filter_map(|each| each.ca.current()) {
+        if roots.iter().any(|root| **root == **ca.certificate().der()) {
+            tracing::warn!(
+                "kubernetes.io/kubelet-serving signs with a CA that clients verify the API server \
+                 with; give it a separate CA with --cluster-signing-kubelet-serving-cert-file, or \
+                 list every name of the API server in --api-server-names"
+            );
+        }
+    }
 }
 
 /// The server's version, when it answers.

@@ -42,6 +42,8 @@ pub struct Opened {
     pub data: DataDir,
     /// Where objects are kept.
     pub store: StorePlace,
+    /// The fingerprint of the CA that all servers on one store sign kubelets' serving certificates with.
+    pub kubelet_serving_ca: Option<String>,
 }
 
 /// Binds the address and makes what is missing in the data directory.
@@ -58,25 +60,25 @@ pub fn open(arguments: &ServeArgs, own: &plane::Own, write_kubeconfig: bool) -> 
         anyhow::Ok((shared::open(options)?, name))
     });
     let shared = shared.transpose()?;
-    if let Some((store, name)) = &shared {
-        connect::block_on(own.check(&**store, name))?;
-    }
-    let layout = own.layout.clone();
-    let data = datadir::prepare(
-        layout,
-        &site(arguments, listen, write_kubeconfig),
-        OffsetDateTime::now_utc(),
-    )?;
+    let mut kubelet_serving_ca = match &shared {
+        Some((store, name)) => connect::block_on(own.check(&**store, name))?,
+        None => None,
+    };
+    let site = Site {
+        makes_kubelet_serving_ca: kubelet_serving_ca.is_none(),
+        ..site(arguments, listen, write_kubeconfig)
+    };
+    let data = datadir::prepare(own.layout.clone(), site, OffsetDateTime::now_utc())?;
     let directory = data.layout.root().display();
     tracing::info!(%directory, files_written = data.written.len(), "data directory is ready");
     let store = match shared {
         Some((store, name)) => {
-            connect::block_on(own.settle(&*store, &name))?;
+            kubelet_serving_ca = connect::block_on(own.settle(&*store, &name))?;
             StorePlace::Shared(store)
         }
         None => StorePlace::Directory(data.layout.store()),
     };
-    Ok(Opened { listener, data, store })
+    Ok(Opened { listener, data, store, kubelet_serving_ca })
 }
 
 /// Takes an address without letting anybody in: whoever tries is refused at once, and a balancer turns to
@@ -100,7 +102,14 @@ fn site(arguments: &ServeArgs, listen: SocketAddr, write_kubeconfig: bool) -> Si
         names.extend(addresses().map(AltName::Ip));
     }
     let external_url = arguments.external_url.as_ref().map(|external| external.url.clone());
-    Site { listen, hostname: hostname(), names, external_url, write_kubeconfig }
+    Site {
+        listen,
+        hostname: hostname(),
+        names,
+        external_url,
+        write_kubeconfig,
+        makes_kubelet_serving_ca: true,
+    }
 }
 
 /// The addresses that this machine shows to others, as far as it has any.

@@ -26,7 +26,7 @@ pub fn run(arguments: ServerArgs) -> Result<()> {
         replaces: arguments.serve.record_authorities,
     };
     // With other certificates than ours, a kubeconfig of ours would lead nowhere.
-    let Opened { listener, data, store } =
+    let Opened { listener, data, store, kubelet_serving_ca } =
         data_dir::open(&arguments.serve, &own, own.serving && own.clients)?;
     let tls = match (arguments.tls_cert_file, arguments.tls_private_key_file) {
         (Some(certificate), Some(key)) => TlsFiles { certificate, key },
@@ -49,5 +49,6 @@ pub fn run(arguments: ServerArgs) -> Result<()> {
         controllers: None,
         node: None,
         data,
+        kubelet_serving_ca,
     })
 }

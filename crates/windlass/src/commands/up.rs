@@ -18,7 +18,8 @@ pub fn run(arguments: UpArgs) -> Result<()> {
         accounts: None,
         replaces: arguments.serve.record_authorities,
     };
-    let Opened { listener, data, store } = data_dir::open(&arguments.serve, &own, true)?;
+    let Opened { listener, data, store, kubelet_serving_ca } =
+        data_dir::open(&arguments.serve, &own, true)?;
     serve::serve(Settings {
         listener,
         store,
@@ -36,5 +37,6 @@ pub fn run(arguments: UpArgs) -> Result<()> {
         controllers: Some((arguments.issuing, arguments.bundles, arguments.nodes)),
         node: arguments.node_name.map(|name| (name, arguments.projections)),
         data,
+        kubelet_serving_ca,
     })
 }

@@ -7,7 +7,7 @@ use time::macros::datetime;
 use super::*;
 
 const NOW: OffsetDateTime = datetime!(2026-06-01 12:00 UTC);
-const FILES: [&str; 11] = [
+const FILES: [&str; 13] = [
     "admin.kubeconfig",
     "pki/admin.crt",
     "pki/admin.key",
@@ -15,6 +15,8 @@ const FILES: [&str; 11] = [
     "pki/ca.key",
     "pki/client-ca.crt",
     "pki/client-ca.key",
+    "pki/kubelet-serving-ca.crt",
+    "pki/kubelet-serving-ca.key",
     "pki/sa.key",
     "pki/sa.pub",
     "pki/server.crt",
@@ -29,11 +31,12 @@ fn site() -> Site {
         names: Vec::new(),
         external_url: None,
         write_kubeconfig: true,
+        makes_kubelet_serving_ca: true,
     }
 }
 
 fn start(root: &Path, site: &Site, now: OffsetDateTime) -> Result<DataDir> {
-    prepare(Layout::new(root), site, now)
+    prepare(Layout::new(root), site.clone(), now)
 }
 
 /// Names of the files that a start has written.
@@ -112,6 +115,65 @@ fn certificates_say_what_they_should() {
             .unwrap();
         assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
     }
+}
+
+/// As a release before the CA of kubelets' serving certificates left it.
+#[test]
+fn an_older_directory_gets_a_ca_for_kubelets_and_keeps_the_rest() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    let new = ["pki/kubelet-serving-ca.crt", "pki/kubelet-serving-ca.key"];
+    written(root, &site(), NOW);
+    let before = contents(root);
+    new.iter().for_each(|file| fs::remove_file(root.join(file)).unwrap());
+    // Not if the other servers on the same store have one.
+    let joins = Site { makes_kubelet_serving_ca: false, ..site() };
+    assert_eq!(written(root, &joins, NOW), [""; 0]);
+    assert_eq!(written(root, &site(), NOW), new);
+    assert_eq!(written(root, &joins, NOW), [""; 0]);
+    let after = contents(root);
+    for name in FILES {
+        assert_eq!(before.get(name) == after.get(name), !new.contains(&name), "{name}");
+    }
+    let ca = |name: &str| Certificate::from_pem(&fs::read(root.join(name)).unwrap()).unwrap();
+    let kubelets = ca("pki/kubelet-serving-ca.crt");
+    for other in ["pki/ca.crt", "pki/client-ca.crt"] {
+        assert!(kubelets.public_key() != ca(other).public_key(), "{other}");
+    }
+}
+
+/// It is one signer's: the server starts, whatever is there.
+#[test]
+fn a_bad_ca_for_kubelets_is_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    written(root, &site(), NOW);
+    let files = ["pki/kubelet-serving-ca.crt", "pki/kubelet-serving-ca.key"].map(|f| root.join(f));
+    let good = files.each_ref().map(|file| fs::read(file).unwrap());
+    let [certificate, key] = &files;
+    for (path, damage) in [
+        (certificate, Some("half a c")),
+        (certificate, Some("")),
+        (key, Some("")),
+        (key, Some("half a k")),
+        (key, None),
+    ] {
+        match damage {
+            Some(damage) => fs::write(path, damage).unwrap(),
+            None => fs::remove_file(path).unwrap(),
+        }
+        assert_eq!(written(root, &site(), NOW), [""; 0], "{damage:?}");
+        assert_eq!(fs::read_to_string(path).ok().as_deref(), damage);
+        files.iter().zip(&good).for_each(|(file, good)| fs::write(file, good).unwrap());
+    }
+    // One that has expired, beside others that have not.
+    let old = tempfile::tempdir().unwrap();
+    written(old.path(), &site(), NOW - AUTHORITY_LIFETIME - Duration::DAY);
+    for file in &files {
+        let name = file.strip_prefix(root).unwrap();
+        fs::copy(old.path().join(name), file).unwrap();
+    }
+    assert_eq!(written(root, &site(), NOW), [""; 0]);
 }
 
 #[test]

@@ -20,6 +20,9 @@ pub struct Record {
     client_ca: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     service_accounts: Option<String>,
+    /// Releases that do not know it leave it alone: they write the record only to add what is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kubelet_serving_ca: Option<String>,
     /// The machine of the server that recorded them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
@@ -30,8 +33,15 @@ pub struct Record {
 impl Record {
     /// A record of nothing yet.
     pub fn of(host: Option<String>, directory: String) -> Self {
-        let (ca, client_ca, service_accounts) = (None, None, None);
-        Self { version: VERSION, ca, client_ca, service_accounts, host, directory }
+        Self {
+            version: VERSION,
+            ca: None,
+            client_ca: None,
+            service_accounts: None,
+            kubelet_serving_ca: None,
+            host,
+            directory,
+        }
     }
 
     /// Reads what was stored.
@@ -58,6 +68,7 @@ impl Record {
             Part::Serving => self.ca.as_ref(),
             Part::Clients => self.client_ca.as_ref(),
             Part::Accounts => self.service_accounts.as_ref(),
+            Part::KubeletServing => self.kubelet_serving_ca.as_ref(),
         }
     }
 
@@ -66,6 +77,7 @@ impl Record {
             Part::Serving => self.ca = fingerprint,
             Part::Clients => self.client_ca = fingerprint,
             Part::Accounts => self.service_accounts = fingerprint,
+            Part::KubeletServing => self.kubelet_serving_ca = fingerprint,
         }
     }
 }

@@ -31,16 +31,17 @@ impl Scene {
     }
 
     /// What a start does: look, make files, look again.
-    async fn start(&self, own: &Own) -> Result<()> {
-        own.check(&*self.store, "etcd at X").await?;
+    async fn start(&self, own: &Own) -> Result<Option<String>> {
+        let recorded = own.check(&*self.store, "etcd at X").await?;
         let site = Site {
             listen: "127.0.0.1:6443".parse()?,
             hostname: None,
             names: Vec::new(),
             external_url: None,
             write_kubeconfig: true,
+            makes_kubelet_serving_ca: recorded.is_none(),
         };
-        drop(datadir::prepare(own.layout.clone(), &site, OffsetDateTime::now_utc())?);
+        drop(datadir::prepare(own.layout.clone(), site, OffsetDateTime::now_utc())?);
         own.settle(&*self.store, "etcd at X").await
     }
 
@@ -56,8 +57,16 @@ fn copy(from: &Own, to: &Own, files: &[&str]) {
     }
 }
 
-const SHARED: [&str; 6] =
-    ["ca.crt", "ca.key", "client-ca.crt", "client-ca.key", "sa.pub", "sa.key"];
+const SHARED: [&str; 8] = [
+    "ca.crt",
+    "ca.key",
+    "client-ca.crt",
+    "client-ca.key",
+    "sa.pub",
+    "sa.key",
+    "kubelet-serving-ca.crt",
+    "kubelet-serving-ca.key",
+];
 
 #[tokio::test]
 async fn the_first_is_recorded_and_the_others_must_have_the_same() {
@@ -67,7 +76,8 @@ async fn the_first_is_recorded_and_the_others_must_have_the_same() {
     scene.start(&first).await.unwrap();
 
     let said = scene.refused(&second).await;
-    assert!(said.contains("there is no ca.crt, client-ca.crt, sa.pub."), "{said}");
+    let all = "there is no ca.crt, client-ca.crt, sa.pub, kubelet-serving-ca.crt.";
+    assert!(said.contains(all), "{said}");
     assert!(!second.layout.root().exists(), "nothing may be made: {said}");
     for file in SHARED {
         assert!(said.contains(&format!(" {}", first.layout.pki(file).display())), "{said}");
@@ -79,7 +89,7 @@ async fn the_first_is_recorded_and_the_others_must_have_the_same() {
     let text = String::from_utf8(record.value.to_vec()).unwrap();
     let key = fs::read_to_string(first.layout.pki("sa.key")).unwrap();
     let body = key.lines().nth(1).unwrap();
-    assert!(text.matches("sha256:").count() == 3 && !text.contains(body), "{text}");
+    assert!(text.matches("sha256:").count() == 4 && !text.contains(body), "{text}");
 }
 
 #[tokio::test]
@@ -139,7 +149,8 @@ async fn what_flags_name_is_theirs_and_the_next_server_completes_the_record() {
     copy(&own, &joins, &SHARED);
     other.start(&joins).await.unwrap();
     let said = other.refused(&other.own("empty")).await;
-    assert!(said.contains("there is no ca.crt, client-ca.crt, sa.pub."), "{said}");
+    let all = "there is no ca.crt, client-ca.crt, sa.pub, kubelet-serving-ca.crt.";
+    assert!(said.contains(all), "{said}");
 }
 
 #[tokio::test]
@@ -200,4 +211,51 @@ fn a_record_of_another_version_is_not_guessed_at() {
     let newer = br#"{"version":2,"directory":"/d"}"#;
     assert!(Record::read(newer).unwrap_err().to_string().contains("version 2"));
     assert!(Record::read(b"rubbish").is_err());
+}
+
+/// What a release without the CA of kubelets' serving certificates has recorded and left on disk.
+async fn forget_kubelet_serving(scene: &Scene, own: &Own) {
+    for file in Part::KubeletServing.files() {
+        let _ = fs::remove_file(own.layout.pki(file));
+    }
+    if let Some((mut record, revision)) = read(&*scene.store).await.unwrap() {
+        record.set(Part::KubeletServing, None);
+        let change = Change::Put(record.to_json().unwrap().into());
+        let write = Write { key: KEY.into(), expect: Expect::Revision(revision), change };
+        scene.store.commit(write).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn servers_of_an_older_release_are_upgraded_one_after_the_other() {
+    let scene = Scene::new();
+    let (first, second) = (scene.own("first"), scene.own("second"));
+    scene.start(&first).await.unwrap();
+    copy(&first, &second, &SHARED);
+    scene.start(&second).await.unwrap();
+    forget_kubelet_serving(&scene, &second).await;
+    forget_kubelet_serving(&scene, &first).await;
+
+    let file = |own: &Own| own.layout.pki(Part::KubeletServing.files()[0]);
+    let recorded = scene.start(&first).await.unwrap().expect("it is recorded");
+    assert!(file(&first).exists());
+    // The second starts without one and does not make one that nobody else would trust.
+    assert_eq!(scene.start(&second).await.unwrap().as_ref(), Some(&recorded));
+    assert!(!file(&second).exists());
+    let check = recorded_ca(recorded.clone());
+    let ca = |own: &Own| Certificate::from_pem(&fs::read(file(own)).unwrap()).unwrap();
+    assert!(check(&ca(&first)).is_ok());
+    // It starts with another one, too, and does not use it.
+    let elsewhere = Scene::new();
+    let foreign = elsewhere.own("foreign");
+    elsewhere.start(&foreign).await.unwrap();
+    copy(&foreign, &second, &Part::KubeletServing.files());
+    assert_eq!(scene.start(&second).await.unwrap().as_ref(), Some(&recorded));
+    assert!(check(&ca(&second)).is_err());
+    copy(&first, &second, &Part::KubeletServing.files());
+    assert_eq!(scene.start(&second).await.unwrap().as_ref(), Some(&recorded));
+    assert!(check(&ca(&second)).is_ok());
+    // Nor does one that cannot be read keep it from starting.
+    fs::write(file(&second), "garbage").unwrap();
+    scene.start(&second).await.unwrap();
 }

@@ -82,8 +82,11 @@ impl World {
         let first = launch(dir.path(), &cluster, network.as_ref(), servers[0], 0);
         let pki = |server: usize, file: &str| data(dir.path(), server).join("pki").join(file);
         fs::create_dir_all(data(dir.path(), 1).join("pki")).unwrap();
-        for file in ["ca.crt", "ca.key", "client-ca.crt", "client-ca.key", "sa.key", "sa.pub"] {
-            fs::copy(pki(0, file), pki(1, file)).unwrap();
+        for name in ["ca", "client-ca", "kubelet-serving-ca", "sa"] {
+            for end in ["key", if name == "sa" { "pub" } else { "crt" }] {
+                let file = format!("{name}.{end}");
+                fs::copy(pki(0, &file), pki(1, &file)).unwrap();
+            }
         }
         let second = launch(dir.path(), &cluster, network.as_ref(), servers[1], 1);
         let http = Http::new(&pki(0, "ca.crt"));

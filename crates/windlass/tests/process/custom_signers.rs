@@ -3,7 +3,9 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
+use crate::kubectl::Kubectl;
 use crate::server::Place;
+use crate::signing::{authority, client_request};
 
 const PAGE: &str = include_str!("../../../../docs/signers.md");
 
@@ -64,4 +66,72 @@ fn a_bad_file_is_refused_at_the_start_by_its_place() {
         assert!(!output.status.success(), "{errors}");
         assert!(errors.contains(&said), "{errors}");
     }
+}
+
+/// One signer's CA has expired, another's is half written, and the CA of kubelets is garbage: the
+/// server starts, a third signer works, and all three are reported.
+#[test]
+fn a_bad_ca_does_not_keep_the_server_from_starting() {
+    let place = Place::new();
+    let data = place.data();
+    fs::create_dir_all(data.join("tls")).unwrap();
+    fs::create_dir_all(data.join("pki")).unwrap();
+    let old = authority("old", -7200, -3600);
+    let text = old.certificate().to_pem();
+    for (name, text) in [("old", text.as_str()), ("half", &text[..text.len() / 2])] {
+        fs::write(data.join(format!("tls/{name}.crt")), text).unwrap();
+        let key = old.key().to_pem().unwrap();
+        fs::write(data.join(format!("tls/{name}.key")), key.as_bytes()).unwrap();
+    }
+    fs::write(data.join("pki/kubelet-serving-ca.crt"), "garbage").unwrap();
+    fs::write(data.join("pki/kubelet-serving-ca.key"), "garbage").unwrap();
+    let requests = "requests: {commonNames: ['*'], usages: [client auth], longest: 1h, \
+                    approval: {automatic: {users: [kubernetes-admin]}}}";
+    let file = |name: &str| {
+        format!(
+            "{{name: a.b/{name}, {requests}, ca: {{files: {{certificate: tls/{name}.crt, key: tls/{name}.key}}}}}}"
+        )
+    };
+    let good = format!("{{name: a.b/good, {requests}, ca: {{made: {{directory: made}}}}}}");
+    let all = [file("old"), file("half"), good].join(", ");
+    let text = format!("{{apiVersion: windlass.dev/v1, kind: Signers, signers: [{all}]}}");
+    fs::write(data.join("signers.yaml"), text).unwrap();
+
+    let admin = Kubectl::on(place.start());
+    let folder = admin.server.place().path().to_owned();
+    let request = |signer: &str| {
+        let manifest = client_request(&folder, signer.split('/').nth(1).unwrap(), signer);
+        admin.ok_with(&manifest, &["create", "-f", "-"]);
+    };
+    request("a.b/good");
+    admin.ok(&["wait", "--for=jsonpath={.status.certificate}", "csr/good", "--timeout=30s"]);
+    request("a.b/old");
+    let wait = ["wait", "--for=condition=windlass.dev/SigningDelayed", "csr/old", "--timeout=30s"];
+    admin.ok(&wait);
+    let told = admin.ok(&["get", "csr", "old", "-o", "yaml"]);
+    assert!(told.contains("SignerUnavailable") && told.contains("it expired at"), "{told}");
+    let metrics = admin.ok(&["get", "--raw", "/metrics"]);
+    for (signer, problem) in [
+        ("a.b/old", 1),
+        ("a.b/half", 1),
+        ("a.b/good", 0),
+        ("kubernetes.io/kubelet-serving", 1),
+        ("kubernetes.io/kube-apiserver-client", 0),
+    ] {
+        let line = format!("windlass_signer_ca_problem{{signer=\"{signer}\"}} {problem}\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
+    let mut check = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    check.args(["signer", "check", "--files-only", "--data-dir"]).arg(&data);
+    let said = check.stdin(Stdio::null()).output().unwrap();
+    let text = String::from_utf8_lossy(&said.stdout);
+    assert_eq!(said.status.code(), Some(1), "{text}");
+    for signer in ["a.b/old", "a.b/half", "kubernetes.io/kubelet-serving"] {
+        assert!(text.contains(&format!("error    {signer}: ")), "{signer}: {text}");
+    }
+    // A new CA is picked up.
+    let new = authority("new", -60, 3600);
+    fs::write(data.join("tls/old.key"), new.key().to_pem().unwrap().as_bytes()).unwrap();
+    fs::write(data.join("tls/old.crt"), new.certificate().to_pem()).unwrap();
+    admin.ok(&["wait", "--for=jsonpath={.status.certificate}", "csr/old", "--timeout=30s"]);
 }

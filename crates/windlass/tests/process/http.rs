@@ -1,6 +1,6 @@
 //! A plain HTTPS client: one connection is one value, nothing is retried.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -25,6 +25,8 @@ pub type Broken = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone)]
 pub struct Http {
     address: SocketAddr,
+    /// Who must be there.
+    name: IpAddr,
     connector: TlsConnector,
     authorization: Arc<str>,
 }
@@ -43,16 +45,22 @@ impl Http {
             .with_no_client_auth();
         Self {
             address,
+            name: address.ip(),
             connector: TlsConnector::from(Arc::new(config)),
             authorization: format!("Bearer {token}").into(),
         }
+    }
+
+    /// As if the address were this one.
+    pub fn named(self, name: IpAddr) -> Self {
+        Self { name, ..self }
     }
 
     /// TLS and nothing above it.
     pub async fn tls(&self) -> Result<TlsStream<TcpStream>, Broken> {
         let stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
-        let name = ServerName::from(self.address.ip());
+        let name = ServerName::from(self.name);
         Ok(self.connector.connect(name, stream).await?)
     }
 

@@ -472,7 +472,7 @@ async fn a_node_serves_with_a_certificate_for_its_addresses() {
     let serving = "--rotate-server-certificates --listen 127.0.0.1:0 --node-ip";
     let node = Node::join(&admin, &format!("{serving} 192.0.2.7"));
     says(&admin, "no serving certificate", |s| s["certificates"][1]["held"].is_object());
-    let ca = admin.server.place().data().join("pki/ca.crt");
+    let ca = admin.server.place().data().join("pki/kubelet-serving-ca.crt");
     let address = node.listens()[0];
     assert!(Http::new(address, &ca, "").tls().await.is_err(), "it is not for this address");
     let port = admin.json(&["get", "node", "n1"]);
@@ -480,8 +480,17 @@ async fn a_node_serves_with_a_certificate_for_its_addresses() {
     assert_eq!(port, address.port());
     node.stop();
 
-    // Other addresses need another certificate.
+    // Other addresses need another certificate, and for loopback somebody who approves it.
     let node = Node::again(&admin, &format!("{serving} 192.0.2.7,127.0.0.1"));
+    until("no request for loopback", || {
+        let all = admin.json(&["get", "csr"]);
+        let waits = all["items"]
+            .as_array()?
+            .iter()
+            .find(|request| request["status"]["conditions"][0]["reason"] == "ReservedName")?;
+        let name = waits["metadata"]["name"].as_str()?;
+        Some(admin.ok(&["certificate", "approve", name]))
+    });
     says(&admin, "no other serving certificate", |s| {
         let names = s["certificates"][1]["held"]["ipAddresses"].as_array();
         names.is_some_and(|names| names.len() == 2)

@@ -139,6 +139,12 @@ pub fn authority(name: &str, from: i64, until: i64) -> Authority {
     Authority::self_signed(&subject, validity, key, serial).unwrap()
 }
 
+/// A manifest of a request for a client certificate.
+pub fn client_request(folder: &Path, name: &str, signer: &str) -> String {
+    let asked = Asked::new(folder, name, &format!("/CN={name}"), None);
+    asked.manifest(signer, "client auth")
+}
+
 /// A manifest of a request of a node for a serving certificate.
 pub fn serving_request(folder: &Path, name: &str, node: &str) -> String {
     let subject = format!("/O=system:nodes/CN=system:node:{node}");
@@ -290,7 +296,7 @@ fn a_node_joins_renews_and_serves() {
     let request = serves.issued(&admin);
     let approved = condition(&request, "Approved").unwrap();
     assert_eq!(approved["reason"], "AutoApproved");
-    serves.verify(&pki(&admin, "ca.crt"), "sslserver");
+    serves.verify(&pki(&admin, "kubelet-serving-ca.crt"), "sslserver");
 
     let names = Some("DNS:n1.example,DNS:elsewhere.example,IP:192.0.2.1");
     let foreign = Asked::new(folder, "foreign", subject, names);
@@ -300,6 +306,68 @@ fn a_node_joins_renews_and_serves() {
     admin.ok(&["certificate", "approve", "foreign"]);
     foreign.issued(&admin);
     assert!(admin.ok(&["get", "csr", "other"]).contains("Pending"));
+}
+
+/// A node that adds names of the API server to its own addresses gets no certificate for them by
+/// itself, and whoever approves one by hand still makes none that clients take for the API server's.
+#[test]
+fn a_node_cannot_impersonate_the_api_server() {
+    let place = Place::new();
+    let mut command = place.up("127.0.0.1:0");
+    command.args(["--approve-kubelet-serving", "--tls-san=api.example,192.0.2.9"]);
+    let server = place.launch(command).unwrap_or_else(|place| panic!("{}", place.log()));
+    let data = server.place().data();
+    let admin = Kubectl::on(server);
+    let (folder, subject) = (folder(&admin), "/O=system:nodes/CN=system:node:n1");
+    let joining = let_nodes_join(&admin);
+    let first = Asked::new(folder, "joins", subject, None);
+    first.send(&joining, KUBELET_CLIENT, "digital signature, client auth");
+    first.issued(&admin);
+    let node = first.login(&admin);
+    node.ok_with("apiVersion: v1\nkind: Node\nmetadata:\n  name: n1\n", &["create", "-f", "-"]);
+
+    let names = ["localhost", "kubernetes.default.svc", "*", "API.example"];
+    let numbers = ["127.0.0.1", "192.0.2.9", "10.96.0.1"];
+    let address = |kind: &str, name: &str| serde_json::json!({"type": kind, "address": name});
+    let mut addresses = vec![address("Hostname", "n1.example"), address("InternalIP", "192.0.2.1")];
+    addresses.extend(names.map(|name| address("InternalDNS", name)));
+    addresses.extend(numbers.map(|number| address("ExternalIP", number)));
+    let mut claimed = node.json(&["get", "node", "n1"]);
+    claimed["status"]["addresses"] = addresses.into();
+    let path = "/api/v1/nodes/n1/status";
+    node.ok_with(&claimed.to_string(), &["replace", "--raw", path, "-f", "-"]);
+
+    let asked = names.map(|name| format!("DNS:{name}")).into_iter();
+    let asked = asked.chain(numbers.map(|number| format!("IP:{number}"))).enumerate();
+    for (index, name) in asked {
+        let names = format!("DNS:n1.example,{name}");
+        let reserved = Asked::new(folder, &format!("reserved-{index}"), subject, Some(&names));
+        reserved.send(&node, KUBELET_SERVING, "digital signature, server auth");
+        let delayed = "windlass.dev/ApprovalDelayed";
+        let request = reserved.until(&admin, "put off", |r| condition(r, delayed).is_some());
+        assert_eq!(condition(&request, delayed).unwrap()["reason"], "ReservedName", "{name}");
+        assert!(condition(&request, "Approved").is_none(), "{request}");
+    }
+    // What a person approves is signed, by a CA that clients do not verify the server with.
+    admin.ok(&["certificate", "approve", "reserved-0"]);
+    let reserved = Asked { folder: folder.to_owned(), name: "reserved-0".into() };
+    reserved.issued(&admin);
+    reserved.verify(&data.join("pki/kubelet-serving-ca.crt"), "sslserver");
+    let refused = Command::new("openssl")
+        .args(["verify", "-CAfile"])
+        .args([data.join("pki/ca.crt"), reserved.file("crt")])
+        .output()
+        .unwrap();
+    assert!(!refused.status.success());
+    let ca = fs::read_to_string(data.join("pki/ca.crt")).unwrap();
+    let text =
+        admin.ok(&["get", "configmap", "kube-root-ca.crt", "-o", "jsonpath={.data.ca\\.crt}"]);
+    assert_eq!(text, ca, "the CA of the API server alone");
+    let bundle =
+        admin.json(&["get", "clustertrustbundle", "kubernetes.io:kubelet-serving:anchors"]);
+    let published = bundle["spec"]["trustBundle"].as_str().unwrap();
+    let kubelets = fs::read_to_string(data.join("pki/kubelet-serving-ca.crt")).unwrap();
+    assert_eq!(published.trim(), kubelets.trim());
 }
 
 /// That a request with a name that is not the node's waits and says for what, where people look.

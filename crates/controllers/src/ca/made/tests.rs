@@ -8,7 +8,7 @@ use super::*;
 const NOW: OffsetDateTime = datetime!(2026-03-01 12:00 UTC);
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-fn opened(directory: &Path, key: KeyKind) -> Result<Arc<CaSource>> {
+fn opened(directory: &Path, key: KeyKind) -> Arc<CaSource> {
     let subject = Subject::new("Example CA", &[]).unwrap();
     let recipe = Recipe { key, subject: &subject, lifetime: YEAR };
     open(directory, recipe, &(Arc::new(|| NOW) as Clock))
@@ -20,7 +20,7 @@ fn a_ca_of_every_kind_is_made_once_and_kept() {
     {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("ca/mine");
-        let made = opened(&directory, key).unwrap().current();
+        let made = opened(&directory, key).current().unwrap();
         let certificate = made.certificate();
         assert_eq!(certificate.common_name(), Some("Example CA"));
         assert_eq!(certificate.validity().not_after(), NOW + YEAR);
@@ -32,7 +32,7 @@ fn a_ca_of_every_kind_is_made_once_and_kept() {
         assert_eq!(mode(&directory.join(KEY)), 0o600);
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "nothing else is left there");
         // Whatever is said of it later, it stays what it was.
-        let again = opened(&directory, KeyKind::P256).unwrap().current();
+        let again = opened(&directory, KeyKind::P256).current().unwrap();
         assert_eq!(again.certificate().der(), certificate.der());
         // It can sign.
         let leaf = PrivateKey::generate().unwrap();
@@ -49,26 +49,33 @@ fn a_ca_of_every_kind_is_made_once_and_kept() {
     }
 }
 
+/// What is said of a CA that cannot be used.
+fn problem(directory: &Path) -> String {
+    let source = opened(directory, KeyKind::P256);
+    assert!(source.current().is_none());
+    source.problem().unwrap()
+}
+
 #[test]
 fn what_is_damaged_is_told_of_and_left() {
     let parent = tempfile::tempdir().unwrap();
     let directory = parent.path();
-    opened(directory, KeyKind::P256).unwrap();
+    assert!(opened(directory, KeyKind::P256).current().is_some());
     let files = [KEY, CERTIFICATE].map(|name| directory.join(name));
     let good = files.each_ref().map(|file| fs::read(file).unwrap());
     for (file, contents) in files.iter().zip(&good) {
         for bad in [&b""[..], b"garbage", contents.get(..contents.len() / 2).unwrap()] {
             fs::write(file, bad).unwrap();
-            let error = format!("{:#}", opened(directory, KeyKind::P256).err().unwrap());
+            let error = problem(directory);
             assert!(error.contains(&file.display().to_string()), "{error}");
             assert_eq!(fs::read(file).unwrap(), bad);
         }
         fs::remove_file(file).unwrap();
-        let error = format!("{:#}", opened(directory, KeyKind::P256).err().unwrap());
-        assert!(error.starts_with(&format!("{} is missing", file.display())), "{error}");
+        let error = problem(directory);
+        assert!(error.contains(&file.display().to_string()), "{error}");
         assert!(!file.exists());
         fs::write(file, contents).unwrap();
-        opened(directory, KeyKind::P256).unwrap();
+        assert_eq!(opened(directory, KeyKind::P256).problem(), None);
     }
 }
 
@@ -77,6 +84,6 @@ fn a_directory_that_cannot_be_is_named() {
     let parent = tempfile::tempdir().unwrap();
     let file = parent.path().join("file");
     fs::write(&file, "").unwrap();
-    let error = format!("{:#}", opened(&file.join("ca"), KeyKind::P256).err().unwrap());
+    let error = problem(&file.join("ca"));
     assert!(error.contains(&file.display().to_string()), "{error}");
 }

@@ -85,7 +85,7 @@ async fn a_new_pair_wakes_what_waits() {
     put_pair(files.path(), "old", 30);
     let (certificate, key) = (files.path().join("ca.crt"), files.path().join("ca.key"));
     let clock: Clock = Arc::new(OffsetDateTime::now_utc);
-    let ca = CaSource::files(certificate, key, clock.clone()).unwrap();
+    let ca = CaSource::files(certificate, key, clock.clone());
     let signer = CustomSigner { custom: custom(), ca: ca.clone() };
     let kind = GroupVersionKind::gvk("certificates.k8s.io", "v1", "PodCertificateRequest");
     let resource = ApiResource::from_gvk(&kind);
@@ -114,9 +114,12 @@ async fn a_new_pair_wakes_what_waits() {
     let answered = tokio::time::timeout(PATIENCE, answered).await.unwrap().unwrap().unwrap();
     let chain = answered.data["status"]["certificateChain"].as_str().unwrap();
     let issued = Certificate::from_pem(chain.as_bytes()).unwrap();
-    assert!(ca.current().authority().has_issued(&issued));
-    assert_eq!(ca.current().certificate().common_name(), Some("new"));
-    assert_eq!(issued.validity().not_after(), ca.current().certificate().validity().not_after());
+    assert!(ca.current().unwrap().authority().has_issued(&issued));
+    assert_eq!(ca.current().unwrap().certificate().common_name(), Some("new"));
+    assert_eq!(
+        issued.validity().not_after(),
+        ca.current().unwrap().certificate().validity().not_after()
+    );
     assert_eq!(told().await.len(), 1);
     signing.abort();
     following.abort();

@@ -31,12 +31,12 @@ fn signing(signer: Signer) -> Document {
     let logins = [login, "windlass up signs with pki/client-ca.crt", "not published as a bundle"];
     let serving = [
         "for the API server when it calls nodes (kube-apiserver: --kubelet-certificate-authority)",
-        "windlass up signs with pki/ca.crt",
-        "no bundle of its own is published",
+        "windlass up signs with pki/kubelet-serving-ca.crt",
+        "windlass up publishes it as ClusterTrustBundle kubernetes.io:kubelet-serving:anchors",
     ];
     let unknown = [
         "none: nothing may rely on what it signs",
-        "windlass up signs with pki/ca.crt",
+        "windlass up signs with pki/kubelet-serving-ca.crt",
         "no bundle of its own is published",
     ];
     let trust = match signer {
@@ -113,9 +113,10 @@ fn usages(signer: Signer) -> &'static [&'static str] {
 
 fn approval(signer: Signer) -> &'static [&'static str] {
     match signer {
-        Signer::KubeletServing => {
-            &["by others; by Windlass with --approve-kubelet-serving, for a node's own addresses"]
-        }
+        Signer::KubeletServing => &[
+            "by others; by Windlass with --approve-kubelet-serving, for a node's own addresses",
+            "never automatic for names of the API server, loopback and link-local names, wildcards",
+        ],
         Signer::KubeletClient => &[
             "automatic if who asks may create certificatesigningrequests/nodeclient or, for itself, \
              certificatesigningrequests/selfnodeclient",

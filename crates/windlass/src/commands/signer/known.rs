@@ -96,7 +96,7 @@ impl Known {
 fn own_ca(data: &Layout, name: &str) -> Ca {
     let pair = match Signer::named(name) {
         Some(Signer::Client | Signer::KubeletClient) => "client-ca",
-        Some(Signer::KubeletServing | Signer::LegacyUnknown) => "ca",
+        Some(Signer::KubeletServing | Signer::LegacyUnknown) => "kubelet-serving-ca",
         None => return Ca::Elsewhere,
     };
     let (certificate, key) = (data.pki(&format!("{pair}.crt")), data.pki(&format!("{pair}.key")));

@@ -43,9 +43,15 @@ fn what_differs_is_named_and_replaced_on_purpose_only() {
     // A server with authorities of its own, from a time before etcd.
     let other = crate::controllers::server(Place::new(), [""; 0]).stop();
     let said = refused(command("server", &other, &etcd, LISTEN));
-    assert!(said.contains("not theirs: ca.crt, client-ca.crt, sa.pub."), "{said}");
+    assert!(
+        said.contains("not theirs: ca.crt, client-ca.crt, sa.pub, kubelet-serving-ca.crt."),
+        "{said}"
+    );
     let up = refused(command("up", &other, &etcd, ["--no-node", LISTEN[0], LISTEN[1]]));
-    assert!(up.contains("not theirs: ca.crt, client-ca.crt, sa.pub."), "{up}");
+    assert!(
+        up.contains("not theirs: ca.crt, client-ca.crt, sa.pub, kubelet-serving-ca.crt."),
+        "{up}"
+    );
 
     let flags = [LISTEN[0], LISTEN[1], "--record-authorities"];
     let command_ = command("server", &other, &etcd, flags);

@@ -13,8 +13,16 @@ use crate::server::{PATIENCE, Place, Windlass, wait};
 pub const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// What the servers of a plane have in common.
-pub const SHARED: [&str; 6] =
-    ["ca.crt", "ca.key", "client-ca.crt", "client-ca.key", "sa.key", "sa.pub"];
+pub const SHARED: [&str; 8] = [
+    "ca.crt",
+    "ca.key",
+    "client-ca.crt",
+    "client-ca.key",
+    "kubelet-serving-ca.crt",
+    "kubelet-serving-ca.key",
+    "sa.key",
+    "sa.pub",
+];
 
 pub fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}})

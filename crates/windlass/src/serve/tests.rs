@@ -1,0 +1,64 @@
+use std::fs;
+
+use time::OffsetDateTime;
+
+use super::*;
+use crate::datadir::{self, Site};
+
+fn data(directory: &Path) -> DataDir {
+    let site = Site {
+        listen: "127.0.0.1:6443".parse().unwrap(),
+        hostname: None,
+        names: vec![AltName::Dns("lb.example".into())],
+        external_url: None,
+        write_kubeconfig: true,
+        makes_kubelet_serving_ca: true,
+    };
+    datadir::prepare(Layout::new(directory), site, OffsetDateTime::now_utc()).unwrap()
+}
+
+fn certificate(data: &DataDir, name: &str) -> Certificate {
+    Certificate::from_pem(&fs::read(data.layout.pki(name)).unwrap()).unwrap()
+}
+
+/// Whatever a signer is asked for, it is not from the CA that clients verify the server with, nor
+/// is a serving certificate from the one that the server verifies clients with.
+#[test]
+fn only_the_server_itself_has_a_certificate_of_the_serving_ca() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = data(directory.path());
+    let [serving, clients, kubelets] =
+        ["ca.crt", "client-ca.crt", "kubelet-serving-ca.crt"].map(|name| certificate(&data, name));
+    let signers = built_in_signers(&data.layout, None, &system_clock());
+    assert_eq!(signers.len(), Signer::ALL.len(), "all of them sign");
+    for BuiltIn { signer, ca } in &signers {
+        let ca = ca.current().unwrap();
+        assert!(ca.certificate().public_key() != serving.public_key(), "{signer:?}");
+        let wanted = match signer {
+            Signer::Client | Signer::KubeletClient => &clients,
+            Signer::KubeletServing | Signer::LegacyUnknown => &kubelets,
+        };
+        assert_eq!(ca.certificate().der(), wanted.der(), "{signer:?}");
+    }
+    // With a CA that is not the one of the other servers, these two sign nothing.
+    let other = plane_fingerprint_of_nobody();
+    for BuiltIn { signer, ca } in built_in_signers(&data.layout, Some(other), &system_clock()) {
+        let signs = matches!(signer, Signer::Client | Signer::KubeletClient);
+        assert_eq!(ca.current().is_some(), signs, "{signer:?}");
+    }
+}
+
+fn plane_fingerprint_of_nobody() -> String {
+    format!("sha256:{}", "0".repeat(64))
+}
+
+#[test]
+fn the_names_of_the_server_are_those_of_its_certificate() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = data(directory.path());
+    assert_eq!(data.server_names, certificate(&data, "server.crt").alt_names());
+    let names: Vec<String> = data.server_names.iter().map(name_text).collect();
+    for name in ["localhost", "127.0.0.1", "kubernetes.default.svc", "lb.example"] {
+        assert!(names.iter().any(|found| found == name), "{name}: {names:?}");
+    }
+}
