@@ -18,14 +18,16 @@
 //! different ones, too: a node chooses the names that it asks for, and with the server's authority
 //! behind them it could impersonate the server.
 //!
-//! Keys are kept for good; a certificate that is about to expire or says the wrong thing is issued
-//! anew for the same key. So a change is always one rename, and there is no moment at which a key
+//! Keys are kept for good; a certificate that has lived for two thirds of its time is renewed for the
+//! same key, at the start and while the server runs, and so is at the start one that says the wrong
+//! thing. So a change is always one rename, and there is no moment at which a key
 //! and its certificate do not belong together. If they do not, somebody put them there, and we say
 //! so rather than overwrite them.
 
 pub mod durable;
 mod kubeconfig;
 mod lock;
+mod renewal;
 mod user;
 
 use std::fs;
@@ -42,6 +44,7 @@ use windlass_pki::{
 
 use zeroize::Zeroizing;
 
+pub use renewal::Renewal;
 pub use user::{NewUser, make_user, write_new};
 
 use durable::NewFile;
@@ -49,9 +52,6 @@ use lock::Lock;
 
 const AUTHORITY_LIFETIME: Duration = Duration::days(3650);
 const LEAF_LIFETIME: Duration = Duration::days(365);
-
-/// A certificate that ends sooner than this is issued anew on start.
-const RENEW_BEFORE: Duration = Duration::days(30);
 
 /// Certificates begin a little in the past, for clients whose clocks are behind.
 const BACKDATED: Duration = Duration::minutes(5);
@@ -129,6 +129,13 @@ pub struct Site {
     pub makes_kubelet_serving_ca: bool,
 }
 
+impl Site {
+    /// Where clients find the server.
+    fn url(&self) -> String {
+        self.external_url.clone().unwrap_or_else(|| url(self.listen))
+    }
+}
+
 /// A directory with everything in it, held until dropped. Whoever needs a key reads its file; the
 /// server, which must not sign certificates, never has an authority's key.
 #[derive(Debug)]
@@ -141,7 +148,20 @@ pub struct DataDir {
     pub server_names: Vec<AltName>,
     /// Files that were written now, in order. Empty when everything was there.
     pub written: Vec<PathBuf>,
+    site: Site,
     _lock: Lock,
+}
+
+impl DataDir {
+    /// What renews certificates of this directory while it is held.
+    pub fn renewal(&self) -> Renewal {
+        Renewal::new(self.layout.clone(), self.site.clone())
+    }
+
+    /// Whether `admin.kubeconfig` is for this server.
+    pub fn has_kubeconfig(&self) -> bool {
+        self.site.write_kubeconfig
+    }
 }
 
 /// A certificate and its key.
@@ -161,22 +181,16 @@ pub fn prepare(layout: Layout, site: Site, now: OffsetDateTime) -> Result<DataDi
     durable::create_directory(&layout.root().join("pki"))?;
 
     let mut making = Making { layout: &layout, now, files: Vec::new() };
-    let ca = making.authority("ca", "windlass-ca")?;
-    let client_ca = making.authority("client-ca", "windlass-client-ca")?;
-    making.kubelet_serving_authority(site.makes_kubelet_serving_ca);
     let serving = serving_request(&site)?;
-    making.leaf(&ca, "server", &serving)?;
-    let admin = making.leaf(&client_ca, "admin", &admin_request()?)?;
+    making.kubelet_serving_authority(site.makes_kubelet_serving_ca);
     making.service_account_key()?;
-    let url = site.external_url.clone().unwrap_or_else(|| url(site.listen));
-    if site.write_kubeconfig {
-        making.kubeconfig(&url, &ca, &admin)?;
-    }
+    making.credentials(&site, &serving, &admin_request()?)?;
     let files = making.files;
     durable::write_all(&files)?;
 
     let written = files.into_iter().map(|file| file.path).collect();
-    Ok(DataDir { layout, url, server_names: serving.alt_names, written, _lock: lock })
+    let (url, server_names) = (site.url(), serving.alt_names);
+    Ok(DataDir { layout, url, server_names, written, site, _lock: lock })
 }
 
 /// What a leaf certificate is to say.
@@ -213,8 +227,8 @@ impl Request {
         };
         if !certificate.validity().contains(now) {
             Some("it is not valid now")
-        } else if !certificate.validity().contains(now.saturating_add(RENEW_BEFORE)) {
-            Some("it expires soon")
+        } else if renewal::is_due(certificate, authority.certificate(), now) {
+            Some("it is due for renewal")
         } else if !authority.has_issued(certificate) {
             Some("its authority has changed")
         } else if sorted(certificate.alt_names()) != sorted(&self.alt_names) {
@@ -357,7 +371,7 @@ impl Making<'_> {
             match request.objection(&certificate, authority, self.now) {
                 None => return Ok(Pair { certificate, key }),
                 Some(reason) => {
-                    tracing::info!(file = %paths.certificate.display(), reason, "issuing anew");
+                    tracing::info!(file = %paths.certificate.display(), reason, "renewing");
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! Serving: joins the store, the server and the controllers.
 
+pub mod certificates;
 mod files;
 pub mod node;
 mod reload;
@@ -29,12 +30,13 @@ use windlass_server::user::{MASTERS, User};
 use windlass_store::{Embedded, Options, Store};
 
 use crate::cli::{
-    AccessArgs, AuditArgs, BundleSyncArgs, FeatureGate, InflightArgs, IssuingArgs, NodeMonitorArgs,
-    Plugin,
+    AccessArgs, AuditArgs, BundleSyncArgs, EtcdArgs, FeatureGate, InflightArgs, IssuingArgs,
+    NodeMonitorArgs, Plugin,
 };
 use crate::commands::data_dir;
 use crate::datadir::{DataDir, Layout};
 use crate::{plane, shell};
+use certificates::Certificates;
 
 /// Everything a server has to know before it starts.
 pub struct Settings {
@@ -58,6 +60,8 @@ pub struct Settings {
     pub shutdown_delay: Duration,
     /// How long requests may go on after that.
     pub shutdown_grace: Duration,
+    /// Where etcd is, if objects are kept there; its certificates are monitored.
+    pub etcd: EtcdArgs,
     /// How much is worked on at a time.
     pub inflight: InflightArgs,
     /// Where requests are written down.
@@ -139,7 +143,9 @@ async fn run(settings: Settings) -> Result<()> {
     });
     let node = node.transpose()?;
     let store = open(&settings.store)?;
-    let more = node.as_ref().map(node::Node::metrics);
+    let custom = options.as_ref().map(|options| options.custom.as_slice()).unwrap_or_default();
+    let certificates = Arc::new(Certificates::new(&settings, custom, system_clock()));
+    let more = metric_sources(node.as_ref(), &certificates);
     let signs = (leaving.clone(), shutdown.clone());
     let (server, tls) = assemble(&settings, &store, more, signs).await?;
     rustix::net::listen(&settings.listener, BACKLOG)
@@ -157,6 +163,8 @@ async fn run(settings: Settings) -> Result<()> {
     let serving = tokio::spawn(serving);
     let advertised = advertised_address(settings.advertise_address, address);
     let advertiser = tokio::spawn(windlass_server::advertise::run(server.clone(), advertised));
+    // Ends with the runtime.
+    tokio::spawn(certificates.keep());
     let controllers = options.map(|options| controllers(&server, options, leaving.clone()));
     let layout = &settings.data.layout;
     let node = node.map(|node| node::start(node, layout, &server, shutdown.clone()));
@@ -230,21 +238,19 @@ fn open(place: &StorePlace) -> Result<Arc<dyn Store>> {
 async fn assemble(
     settings: &Settings,
     store: &Arc<dyn Store>,
-    more: Option<windlass_server::metrics::Source>,
+    metrics: Vec<windlass_server::metrics::Source>,
     (leaving, shutdown): (watch::Receiver<bool>, watch::Receiver<bool>),
 ) -> Result<(Arc<Server>, Arc<arc_swap::ArcSwap<rustls::ServerConfig>>)> {
     let tls = files::tls(&settings.tls)?;
     let authenticator = files::authenticator(settings)?;
     let key = files::signing_key(&settings.service_account_keys)?;
-    let metrics: windlass_server::metrics::Source = Box::new(windlass_controllers::metrics);
-    let metrics = std::iter::once(metrics);
     let issuer = authenticator.service_accounts.as_ref().map_or("", |v| v.issuer()).to_owned();
     let server = start(Setup {
         authenticator,
         tokens: Some(TokenSigner::new(key, &issuer)?),
         features: features(&settings.feature_gates)?,
         plugins: plugins(&settings.access).context("--disable-admission-plugins")?,
-        metrics: metrics.chain(more).collect(),
+        metrics,
         flow: flow::Limits {
             reads: settings.inflight.max_requests_inflight.get(),
             writes: settings.inflight.max_mutating_requests_inflight.get(),
@@ -257,6 +263,20 @@ async fn assemble(
     let tls = Arc::new(arc_swap::ArcSwap::from_pointee(tls));
     reload::keep_current(settings, server.clone(), tls.clone());
     Ok((server, tls))
+}
+
+/// What other parts of the process count.
+fn metric_sources(
+    node: Option<&node::Node>,
+    certificates: &Arc<Certificates>,
+) -> Vec<windlass_server::metrics::Source> {
+    let certificates = certificates.clone();
+    let mut sources: Vec<windlass_server::metrics::Source> = vec![
+        Box::new(windlass_controllers::metrics),
+        Box::new(move |out| certificates.monitor.metrics(out)),
+    ];
+    sources.extend(node.map(node::Node::metrics));
+    sources
 }
 
 fn plugins(access: &AccessArgs) -> Result<Plugins> {
@@ -307,9 +327,11 @@ fn controller_options(settings: &Settings) -> Result<Option<windlass_controllers
     let root_ca = data.layout.pki("ca.crt");
     let custom = custom_signers(&data.layout, issuing, &clock)?;
     warn_of_serving_ca(&root_ca, &custom)?;
+    let mut server_names: Vec<String> = data.server_names.iter().map(name_text).collect();
+    server_names.extend(settings.advertise_address.map(|address| address.to_string()));
     Ok(Some(windlass_controllers::Options {
         approve_kubelet_serving: issuing.approve_kubelet_serving,
-        api_server_names: data.server_names.iter().map(name_text).collect(),
+        api_server_names: server_names,
         built_in: built_in_signers(&data.layout, settings.kubelet_serving_ca.clone(), &clock),
         publish_kubelet_serving: true,
         longest: issuing.cluster_signing_duration,

@@ -2,10 +2,13 @@
 
 mod monitor;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use tokio::sync::watch;
 use windlass_controllers::sign::{self, BuiltIn, Signer};
 use windlass_controllers::{Controller, Election, Options, RootCa, signers};
@@ -15,10 +18,14 @@ use windlass_server::server::system_clock;
 
 use super::{connect, data_dir};
 use crate::cli::{ControllersArgs, ElectionArgs};
+use crate::expiry::{Monitor, Monitored, Role, Source};
+use crate::serve::certificates::signer_cas;
 use crate::serve::signals;
 
 /// How long the server may take to answer at the start, as with kube-controller-manager.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How often certificates are looked at for their end.
+const EXPIRY_CHECK: Duration = Duration::from_secs(60);
 /// How long to wait between two questions.
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -70,6 +77,11 @@ async fn work(arguments: ControllersArgs) -> Result<()> {
     let mut api_server_names = arguments.api_server_names;
     api_server_names.extend(config.cluster_url.host().map(str::to_owned));
     api_server_names.extend(config.tls_server_name.clone());
+    let mut monitored = own_certificates(&config, arguments.root_ca_file.as_deref());
+    monitored
+        .extend(files.iter().map(|each| Monitored::signer(each.signer.name(), &each.certificate)));
+    monitored.extend(signer_cas(&custom));
+    let expiry = Arc::new(Monitor::new(monitored, clock.clone()));
     let options = Options {
         housekeeping: ours,
         api_server_names,
@@ -86,10 +98,13 @@ async fn work(arguments: ControllersArgs) -> Result<()> {
         controllers: selection,
         ..Options::new(clock)
     };
+    tokio::spawn(report_expiry(expiry.clone()));
     let (down, shutdown) = watch::channel(false);
     let told = signals()?;
     let monitor = match arguments.metrics_listen {
-        Some(address) => Some(monitor::serve(address).await.context("--metrics-listen")?),
+        Some(address) => {
+            Some(monitor::serve(address, expiry.clone()).await.context("--metrics-listen")?)
+        }
         None => None,
     };
     let controllers = tokio::spawn(windlass_controllers::run(client, options, shutdown));
@@ -112,6 +127,29 @@ fn warn_of_shared_ca(signers: &[BuiltIn], roots: &[Vec<u8>]) {
                  list every name of the API server in --api-server-names"
             );
         }
+    }
+}
+
+/// What the controllers themselves depend on: their credential, and what they publish.
+fn own_certificates(config: &kube::Config, root_ca: Option<&Path>) -> Vec<Monitored> {
+    let auth = &config.auth_info;
+    let embedded = auth.client_certificate_data.as_ref();
+    let embedded = embedded.and_then(|data| STANDARD.decode(data).ok()).map(Source::Text);
+    let named = auth.client_certificate.as_ref().map(|path| Source::File(path.into()));
+    let client = embedded.or(named).map(|source| Monitored {
+        source,
+        ..Monitored::file("kubeconfig-client", Role::Provided, "")
+    });
+    let roots = root_ca.map(|path| Monitored::file("root-ca", Role::Authority, path));
+    client.into_iter().chain(roots).collect()
+}
+
+/// Reports certificates that end; does not end.
+async fn report_expiry(monitor: Arc<Monitor>) {
+    loop {
+        let certificates = monitor.clone();
+        let _ = tokio::task::spawn_blocking(move || certificates.check()).await;
+        tokio::time::sleep(EXPIRY_CHECK).await;
     }
 }
 

@@ -73,7 +73,8 @@ fn check(arguments: SignerCheckArgs) -> Result<()> {
             Ok(server::look(arguments.server.kubeconfig.as_deref()).await)
         })?,
     };
-    let facts = Facts { bad_file, known, server };
+    let own = places.own_certificates();
+    let facts = Facts { bad_file, known, own, server };
     let found = findings::findings(&facts, OffsetDateTime::now_utc());
     let count = |severity| found.iter().filter(|each| each.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));

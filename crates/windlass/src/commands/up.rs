@@ -31,6 +31,7 @@ pub fn run(arguments: UpArgs) -> Result<()> {
         shutdown_delay: arguments.serve.shutdown_delay_duration,
         shutdown_grace: arguments.serve.shutdown_grace,
         access: arguments.serve.access,
+        etcd: arguments.serve.etcd,
         inflight: arguments.serve.inflight,
         audit: arguments.serve.audit,
         advertise_address: arguments.serve.advertise_address,

@@ -61,7 +61,7 @@ fn makes_everything_once() {
     let root = &directory.path().join("not/yet/there");
     assert_eq!(written(root, &site(), NOW), FILES);
     let first = contents(root);
-    assert_eq!(written(root, &site(), NOW + Duration::days(300)), [""; 0]);
+    assert_eq!(written(root, &site(), NOW + Duration::days(220)), [""; 0]);
     assert_eq!(contents(root), first);
 
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -232,7 +232,7 @@ fn issues_anew_what_no_longer_fits() {
     assert_eq!(written(root, &other_port, NOW), ["admin.kubeconfig"]);
     let renamed = Site { hostname: Some("server".into()), ..other_port.clone() };
     assert_eq!(written(root, &renamed, NOW), ["pki/server.crt"]);
-    let late = NOW + Duration::days(336);
+    let late = NOW + Duration::days(244);
     let renewed = ["admin.kubeconfig", "pki/admin.crt", "pki/server.crt"];
     assert_eq!(written(root, &renamed, late), renewed);
     assert_eq!(written(root, &renamed, late), [""; 0]);
@@ -241,6 +241,102 @@ fn issues_anew_what_no_longer_fits() {
     for name in FILES.iter().filter(|name| name.ends_with(".key") || name.contains("ca.")) {
         assert_eq!(before.get(*name), after.get(*name), "{name}");
     }
+}
+
+/// Names of the files that a renewal while running has written.
+fn renewed(data: &DataDir, now: OffsetDateTime) -> Vec<String> {
+    let root = data.layout.root();
+    let renewal = data.renewal();
+    let due = renewal.is_due(now);
+    let mut names = renewal.renew(now).unwrap();
+    names.sort();
+    assert_eq!(due, !names.is_empty(), "{now}");
+    let name = |path: PathBuf| path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+    names.into_iter().map(name).collect()
+}
+
+#[test]
+fn a_server_that_runs_for_years_renews_what_it_has() {
+    const RENEWED: [&str; 3] = ["admin.kubeconfig", "pki/admin.crt", "pki/server.crt"];
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    let data = start(root, &site(), NOW).unwrap();
+    let first = contents(root);
+    let certificate =
+        |name: &str| Certificate::from_pem(&fs::read(data.layout.pki(name)).unwrap()).unwrap();
+    let mut count = 0;
+    for day in (0..3650).step_by(5) {
+        let now = NOW + Duration::days(day);
+        let written = renewed(&data, now);
+        count += usize::from(!written.is_empty());
+        // With jitter, on one day or on two.
+        assert!(written.iter().all(|name| RENEWED.contains(&name.as_str())), "{written:?}");
+        for (name, authority) in [("server.crt", "ca.crt"), ("admin.crt", "client-ca.crt")] {
+            let (leaf, ends) = (certificate(name), certificate(authority).validity().not_after());
+            let left = leaf.validity().not_after() - now;
+            // Long before the end, until the authority ends.
+            assert!(leaf.validity().contains(now), "{name} on day {day}");
+            assert!(left >= Duration::days(120) || leaf.validity().not_after() == ends, "{left}");
+        }
+        let text = fs::read_to_string(data.layout.kubeconfig()).unwrap();
+        let pem = fs::read(data.layout.pki("admin.crt")).unwrap();
+        let encoded = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, pem);
+        assert!(text.contains(&encoded), "day {day}");
+    }
+    assert!((10..40).contains(&count), "renewed on {count} days");
+    let last = contents(root);
+    for (name, bytes) in &first {
+        assert_eq!(last.get(name) == Some(bytes), !RENEWED.contains(&name.as_str()), "{name}");
+    }
+    // When the authority has ended, that is said, and nothing is written.
+    let late = NOW + Duration::days(3651);
+    let error = data.renewal().renew(late).unwrap_err().to_string();
+    assert!(error.contains("ca.crt is not valid now"), "{error}");
+    assert_eq!(contents(root), last);
+}
+
+#[test]
+fn a_renewal_survives_a_crash_at_every_step() {
+    let directory = tempfile::tempdir().unwrap();
+    let before = directory.path().join("before");
+    drop(start(&before, &site(), NOW).unwrap());
+    let late = NOW + Duration::days(250);
+    let after = directory.path().join("after");
+    let copy = |from: &Path, to: &Path| {
+        fs::create_dir_all(to.join("pki")).unwrap();
+        for file in FILES {
+            fs::copy(from.join(file), to.join(file)).unwrap();
+        }
+    };
+    copy(&before, &after);
+    let data = start(&after, &site(), NOW).unwrap();
+    let order = data.renewal().renew(late).unwrap();
+    assert_eq!(order.len(), 3);
+    // A crash leaves the first so many files new, and perhaps the next one half written beside it.
+    for survivors in 0..order.len() {
+        let root = directory.path().join(survivors.to_string());
+        copy(&before, &root);
+        for path in order.iter().take(survivors) {
+            fs::copy(path, root.join(path.strip_prefix(&after).unwrap())).unwrap();
+        }
+        fs::write(root.join("pki/.server.crt.new"), "half").unwrap();
+        let restarted = start(&root, &site(), late).unwrap();
+        assert_eq!(restarted.written.len(), order.len() - survivors, "{survivors}");
+        assert_eq!(renewed(&restarted, late), [""; 0], "{survivors}");
+    }
+}
+
+/// Somebody replaces files while the server runs: nothing is made in their place.
+#[test]
+fn a_renewal_makes_nothing_that_is_missing() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = start(directory.path(), &site(), NOW).unwrap();
+    let late = NOW + Duration::days(250);
+    assert!(data.renewal().is_due(late));
+    for name in ["ca.crt", "client-ca.crt"] {
+        fs::remove_file(data.layout.pki(name)).unwrap();
+    }
+    assert!(!data.renewal().is_due(late));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 use super::*;
 use crate::datadir::{self, Site};
 
-fn data(directory: &Path) -> DataDir {
+pub fn data(directory: &Path) -> DataDir {
     let site = Site {
         listen: "127.0.0.1:6443".parse().unwrap(),
         hostname: None,

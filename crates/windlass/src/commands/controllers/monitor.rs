@@ -8,21 +8,28 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use windlass_node::serving::{self, Door};
 
+use crate::expiry::Monitor;
+
 /// Serves until what it returns is dropped.
-pub async fn serve(address: SocketAddr) -> std::io::Result<JoinSet<()>> {
+pub async fn serve(address: SocketAddr, expiry: Arc<Monitor>) -> std::io::Result<JoinSet<()>> {
     let listener = TcpListener::bind(address).await?;
     tracing::info!(address = %listener.local_addr()?, "serving metrics");
     let mut serving = JoinSet::new();
-    serving.spawn(serving::serve(listener, Door::Plain, Arc::new(page)));
+    serving.spawn(serving::serve(
+        listener,
+        Door::Plain,
+        Arc::new(move |path: &str| page(path, &expiry)),
+    ));
     Ok(serving)
 }
 
-fn page(path: &str) -> Option<(StatusCode, String)> {
+fn page(path: &str, expiry: &Monitor) -> Option<(StatusCode, String)> {
     match path {
         "/healthz" => Some((StatusCode::OK, "ok".to_owned())),
         "/metrics" => {
             let mut text = String::new();
             windlass_controllers::metrics(&mut text);
+            expiry.metrics(&mut text);
             Some((StatusCode::OK, text))
         }
         _ => None,

@@ -14,8 +14,9 @@ use super::authority::{Ca, Files};
 use super::custom::duration;
 use super::known::Known;
 use super::server::{Seen, Sight, Trouble};
+use crate::expiry::{Lifetime, Role, Urgency};
 
-/// A CA that ends sooner is told of.
+/// A CA that ends sooner is reported, however short its life.
 const SOON: time::Duration = time::Duration::days(30);
 /// Signers answer at once; what waits for longer is stuck.
 const TO_SIGN: time::Duration = time::Duration::minutes(1);
@@ -27,6 +28,8 @@ pub struct Facts {
     /// Why the user's file cannot be used, if so. Then its signers are not among the known ones.
     pub bad_file: Option<String>,
     pub known: Vec<Known>,
+    /// Certificates of the data directory that are nobody's signing CA.
+    pub own: Vec<Lifetime>,
     pub server: Result<Seen, Trouble>,
 }
 
@@ -86,6 +89,13 @@ pub fn findings(facts: &Facts, now: OffsetDateTime) -> Vec<Finding> {
     for known in &facts.known {
         found.extend(of_ca(known, now));
     }
+    for (urgency, text) in facts.own.iter().filter_map(|lifetime| lifetime.report(now)) {
+        let severity = match urgency {
+            Urgency::Over => Severity::Error,
+            Urgency::Soon => Severity::Warning,
+        };
+        found.push(Finding::new(severity, None, text));
+    }
     match &facts.server {
         Ok(seen) => {
             found.extend(of_sight(facts, seen));
@@ -132,7 +142,7 @@ fn of_files(known: &Known, files: &Files, now: OffsetDateTime) -> Vec<Finding> {
     if left.is_negative() {
         found.push(Finding::error(name, format!("{file} expired at {until}")));
     } else {
-        if left < SOON {
+        if left < SOON.max(Role::Authority.warning_period(ends - begins)) {
             let left = human_duration(left.whole_seconds());
             found.push(Finding::warning(name, format!("{file} expires in {left}, at {until}")));
         }

@@ -13,6 +13,7 @@ use super::{built_in, custom};
 use crate::cli::{DataDirArgs, SignersOfArgs};
 use crate::commands::data_dir;
 use crate::datadir::Layout;
+use crate::expiry::{Lifetime, Monitored, Role};
 
 /// A signer that is known here.
 #[derive(Debug)]
@@ -46,6 +47,19 @@ impl Places {
         };
         let usual = data.as_ref().map(Layout::signers).filter(|file| file.exists());
         Ok(Self { data, signers: arguments.signers.clone().or(usual) })
+    }
+
+    /// What the data directory has issued to its server and administrator, and the serving CA, which
+    /// is no signer's. One that is not there has never been made.
+    pub fn own_certificates(&self) -> Vec<Lifetime> {
+        let Some(data) = &self.data else { return Vec::new() };
+        let own = [
+            ("serving", Role::Renewed, "server.crt"),
+            ("admin", Role::Renewed, "admin.crt"),
+            ("serving-ca", Role::OwnAuthority, "ca.crt"),
+        ];
+        let read = |(name, role, file)| Monitored::file(name, role, data.pki(file)).read().ok();
+        own.into_iter().filter_map(read).collect()
     }
 
     /// The user's own signers.

@@ -7,6 +7,7 @@ use windlass_controllers::signers::config::Signers;
 use super::super::authority;
 use super::super::server::Bundle;
 use super::*;
+use crate::expiry::Monitored;
 
 const NOW: OffsetDateTime = datetime!(2026-06-01 12:00 UTC);
 const NAME: &str = "a.b/c";
@@ -52,7 +53,7 @@ fn facts(ca: Ca) -> Facts {
         facts: Vec::new(),
     };
     let seen = Seen { bundles: vec![bundle], ..Seen::default() };
-    Facts { bad_file: None, known, server: Ok(seen) }
+    Facts { bad_file: None, known, own: Vec::new(), server: Ok(seen) }
 }
 
 fn told(facts: &Facts) -> Vec<String> {
@@ -62,6 +63,31 @@ fn told(facts: &Facts) -> Vec<String> {
         format!("{} {signer}: {}", found.severity.name(), found.message)
     };
     found.iter().map(line).collect()
+}
+
+/// What is in a data directory and no signer's.
+#[test]
+fn certificates_of_the_server_itself_are_reported() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("server.crt");
+    let made = |days| {
+        let validity = windlass_pki::Validity::lasting(NOW - Span::days(300), Span::days(days));
+        let subject = windlass_pki::Subject::new("c", &[]).unwrap();
+        let key = windlass_pki::PrivateKey::generate().unwrap();
+        let serial = windlass_pki::Serial::random(&windlass_pki::SystemRandom::new()).unwrap();
+        let made =
+            windlass_pki::Authority::self_signed(&subject, validity.unwrap(), key, serial).unwrap();
+        std::fs::write(&file, made.certificate().to_pem()).unwrap();
+        let monitored = Monitored::file("serving", Role::Renewed, &file);
+        Facts { own: vec![monitored.read().unwrap()], ..facts(files(Span::days(365))) }
+    };
+    for (days, severity, said) in [(299, "error", "expired"), (310, "warning", "expires")] {
+        let lines = told(&made(days));
+        let wanted = format!("{} {said} ", file.display());
+        let found = lines.iter().any(|line| line.contains(&wanted) && line.contains(severity));
+        assert!(found, "{lines:?}");
+    }
+    assert_eq!(told(&made(365)), [""; 0]);
 }
 
 #[test]

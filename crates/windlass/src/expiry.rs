@@ -1,0 +1,214 @@
+//! When certificates end, and how early that is reported: in the log, as a metric and by
+//! `windlass signer check`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context as _, Result};
+use time::{Duration, OffsetDateTime};
+use windlass_api::age::human_duration;
+use windlass_api::timestamp;
+use windlass_controllers::Clock;
+use windlass_pki::{ForeignCertificate, pem};
+
+/// How often the same warning is repeated.
+const REPEAT: Duration = Duration::DAY;
+/// How early the end of a certificate is reported.
+const LEAF_PERIOD: Duration = Duration::days(30);
+/// How early the end of a long-lived CA is: replacing one takes planning.
+const AUTHORITY_PERIOD: Duration = Duration::days(180);
+/// A period is at most this part of the lifetime, so that certificates that others renew every day
+/// are not reported every day.
+const PERIODS_PER_LIFETIME: i32 = 5;
+
+const METRIC: &str = "windlass_certificate_expiration_timestamp_seconds";
+
+/// What a certificate is for, as far as its end matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Windlass issues it to itself and renews it.
+    Renewed,
+    /// Somebody else provides the file.
+    Provided,
+    /// A CA that Windlass made. It is never replaced automatically.
+    OwnAuthority,
+    /// A CA that somebody else provides.
+    Authority,
+}
+
+impl Role {
+    /// How long before its end a certificate is reported.
+    pub fn warning_period(self, lifetime: Duration) -> Duration {
+        let longest = match self {
+            Role::Renewed | Role::Provided => LEAF_PERIOD,
+            Role::OwnAuthority | Role::Authority => AUTHORITY_PERIOD,
+        };
+        longest.min(lifetime / PERIODS_PER_LIFETIME)
+    }
+
+    const fn remedy(self) -> &'static str {
+        match self {
+            Role::Renewed => {
+                "windlass renews it while it runs: start it, or see its log for why that fails"
+            }
+            Role::Provided | Role::Authority => "replace the file; a running server reads it again",
+            Role::OwnAuthority => {
+                "it is not replaced automatically: see \"Replacing a CA\" in docs/certificates.md"
+            }
+        }
+    }
+}
+
+/// A certificate whose end is reported.
+#[derive(Clone, Debug)]
+pub struct Monitored {
+    /// Its name in log and metric.
+    pub name: String,
+    pub role: Role,
+    pub source: Source,
+    /// Whether it is among the metrics; the CAs of signers have their own.
+    pub metric: bool,
+}
+
+/// Where a certificate is.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// In a file that is read every time.
+    File(PathBuf),
+    /// In this text.
+    Text(Vec<u8>),
+}
+
+impl Monitored {
+    /// A file, also among the metrics.
+    pub fn file(name: &str, role: Role, path: impl Into<PathBuf>) -> Self {
+        Self { name: name.to_owned(), role, source: Source::File(path.into()), metric: true }
+    }
+
+    /// The CA of a signer.
+    pub fn signer(name: &str, path: &Path) -> Self {
+        Self { metric: false, ..Self::file(name, Role::Authority, path) }
+    }
+
+    /// What is there now.
+    pub fn read(&self) -> Result<Lifetime> {
+        let (text, origin) = match &self.source {
+            Source::Text(text) => (text.clone(), "the kubeconfig".to_owned()),
+            Source::File(path) => {
+                let text =
+                    fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+                (text, path.display().to_string())
+            }
+        };
+        let mut ends_first: Option<Lifetime> = None;
+        for der in pem::certificates(&text).with_context(|| origin.clone())? {
+            let certificate = ForeignCertificate::from_der(&der).with_context(|| origin.clone())?;
+            let (begins, ends) = (certificate.not_before(), certificate.not_after());
+            if ends_first.as_ref().is_none_or(|first| ends < first.ends) {
+                ends_first =
+                    Some(Lifetime { origin: origin.clone(), begins, ends, role: self.role });
+            }
+        }
+        ends_first.with_context(|| format!("{origin} holds no certificate"))
+    }
+}
+
+/// When a certificate, or of several in a file the one that ends first, is valid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lifetime {
+    origin: String,
+    role: Role,
+    begins: OffsetDateTime,
+    ends: OffsetDateTime,
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    Soon,
+    Over,
+}
+
+impl Lifetime {
+    /// What is to be reported now, if anything.
+    pub fn report(&self, now: OffsetDateTime) -> Option<(Urgency, String)> {
+        let Self { origin, role, begins, ends } = self;
+        let (left, remedy, on) = (*ends - now, role.remedy(), timestamp::format(*ends));
+        if left.is_negative() {
+            let ago = human_duration(-left.whole_seconds());
+            let text = format!("{origin} expired {on} ({ago} ago); {remedy}");
+            return Some((Urgency::Over, text));
+        }
+        (left < role.warning_period(*ends - *begins)).then(|| {
+            let left = human_duration(left.whole_seconds());
+            (Urgency::Soon, format!("{origin} expires {on} (in {left}); {remedy}"))
+        })
+    }
+}
+
+/// Reports certificates before and after their end.
+pub struct Monitor {
+    monitored: Vec<Monitored>,
+    clock: Clock,
+    told: Mutex<BTreeMap<String, (OffsetDateTime, Urgency)>>,
+}
+
+impl Monitor {
+    /// Reports on these. [`Monitor::check`] does it.
+    pub fn new(monitored: Vec<Monitored>, clock: Clock) -> Self {
+        Self { monitored, clock, told: Mutex::default() }
+    }
+
+    /// Logs what is to be said now: at first, when it becomes worse, and once a day. Returns how many
+    /// lines were logged. Reads from disk: not for async code.
+    pub fn check(&self) -> usize {
+        let now = (self.clock)();
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = 0;
+        for monitored in &self.monitored {
+            let name = monitored.name.as_str();
+            let report = match monitored.read() {
+                Ok(lifetime) => lifetime.report(now),
+                // Its reader reports it.
+                Err(_) => continue,
+            };
+            let Some((urgency, text)) = report else {
+                told.remove(name);
+                continue;
+            };
+            let silent = told.get(name).is_some_and(|(when, last)| {
+                *last == urgency && now >= *when && now - *when < REPEAT
+            });
+            if silent {
+                continue;
+            }
+            match urgency {
+                Urgency::Soon => tracing::warn!(certificate = name, "{text}"),
+                Urgency::Over => tracing::error!(certificate = name, "{text}"),
+            }
+            told.insert(name.to_owned(), (now, urgency));
+            logged += 1;
+        }
+        logged
+    }
+
+    /// Writes when each certificate ends, as Prometheus text. One that cannot be read has no sample.
+    pub fn metrics(&self, out: &mut String) {
+        // Writing to a string does not fail.
+        let _ =
+            writeln!(out, "# HELP {METRIC} When the certificate expires; of several, the first");
+        let _ = writeln!(out, "# TYPE {METRIC} gauge");
+        for monitored in self.monitored.iter().filter(|each| each.metric) {
+            if let Ok(Lifetime { ends, .. }) = monitored.read() {
+                let (name, ends) = (&monitored.name, ends.unix_timestamp());
+                let _ = writeln!(out, "{METRIC}{{certificate=\"{name}\"}} {ends}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
