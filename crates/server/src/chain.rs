@@ -12,6 +12,7 @@ pub mod authz;
 pub mod flow;
 mod impersonation;
 mod route;
+pub mod watch_access;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use windlass_api::selector::fields::Selector;
 
 use authz::Decision;
 use authz::attributes::Attributes;
+use watch_access::WatchAccess;
 
 use crate::audit::Record;
 use crate::body::{Body, Incoming};
@@ -45,7 +47,7 @@ const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// Answers one request.
 pub async fn handle(
     server: &Arc<Server>,
-    peer: &Peer,
+    peer: &Arc<Peer>,
     request: Request<Incoming>,
 ) -> Response<Body> {
     let started = Instant::now();
@@ -106,7 +108,7 @@ fn leave_out_body(response: &mut Response<Body>) {
 
 async fn stages(
     server: &Arc<Server>,
-    peer: &Peer,
+    peer: &Arc<Peer>,
     parts: &Parts,
     query: &Query,
     body: Incoming,
@@ -142,10 +144,15 @@ async fn stages(
     };
     current(server, decide).await?;
     let work = route::route(server, &user, parts, query, info, body, now, facts);
-    match tokio::time::timeout_at(until, work).await {
-        Ok(result) => result,
-        Err(_) => Err(Error::Timeout),
+    let mut response = match tokio::time::timeout_at(until, work).await {
+        Ok(result) => result?,
+        Err(_) => return Err(Error::Timeout),
+    };
+    if let Body::Watch(stream) = response.body_mut() {
+        let (requested, users) = ((info, fields.as_ref()), (&*caller, &user));
+        stream.guard(WatchAccess::new(server, peer, &parts.headers, requested, users));
     }
+    Ok(response)
 }
 
 /// Does a check again if it refuses: another server may have granted a moment ago what this one has not heard of.

@@ -120,3 +120,12 @@ pub const AUDIT_SOURCES: usize = 32;
 
 /// How much of an answer is searched for the name that a new object got.
 pub const AUDIT_ANSWER: usize = 64 * 1024;
+
+/// The least time that a watch stays open unless it asks for less; none stays open for twice this time.
+/// Kubernetes' default, and its bound for watches that ask for nothing. Those that ask for more are honoured
+/// there; here they are capped, so that a client connects and authenticates again every hour.
+pub const MIN_REQUEST_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+
+/// How long an open watch may go without a check of its credential and its rights when nothing that they
+/// depend on changes: the longest that an expired credential still receives events.
+pub const WATCH_RECHECK: Duration = Duration::from_secs(60);

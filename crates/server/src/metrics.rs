@@ -24,6 +24,7 @@ pub struct Metrics {
     lifetimes_requested: Family<SignerLabels, Counter>,
     lifetimes_honored: Family<SignerLabels, Counter>,
     store_errors: Family<StoreLabels, Counter>,
+    watches_revoked: Counter,
     sources: Vec<Source>,
 }
 
@@ -168,6 +169,12 @@ impl Metrics {
             "Calls that the store refused or left open, by reason",
             store_errors.clone(),
         );
+        let watches_revoked = Counter::default();
+        prometheus.register(
+            "windlass_watches_revoked",
+            "Open watches ended because their requester is no longer allowed",
+            watches_revoked.clone(),
+        );
         Metrics {
             prometheus,
             requests,
@@ -178,6 +185,7 @@ impl Metrics {
             lifetimes_requested,
             lifetimes_honored,
             store_errors,
+            watches_revoked,
             sources,
         }
     }
@@ -237,6 +245,11 @@ impl Metrics {
             version: served.version,
         };
         Gauge::up(self.longrunning.get_or_create_owned(&labels))
+    }
+
+    /// Counts an open watch that ended because it was no longer allowed.
+    pub fn watch_revoked(&self) {
+        self.watches_revoked.inc();
     }
 
     /// Counts a certificate for which a lifetime was asked for.

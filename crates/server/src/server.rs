@@ -1,6 +1,7 @@
 //! The server's state, shared by all requests.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::Request;
 use http::header::USER_AGENT;
@@ -62,6 +63,8 @@ pub struct Server {
     pub features: Features,
     /// Whether the default policy is in place.
     pub policy: crate::policy::Policy,
+    /// The least time that a watch stays open unless it asks for less, and half of the longest.
+    pub min_request_timeout: Duration,
     /// Turns true when the server is about to go down; it is not ready then, but answers as before.
     pub leaving: watch::Receiver<bool>,
     /// Turns true when the server goes down; watches end then.
@@ -141,6 +144,8 @@ pub struct Setup {
     pub metrics: Vec<Source>,
     /// How many requests are worked on at a time.
     pub flow: flow::Limits,
+    /// The least time that a watch stays open unless it asks for less, and half of the longest.
+    pub min_request_timeout: Duration,
     /// Which rules on writes are on.
     pub plugins: Plugins,
     /// Where requests are written down.
@@ -163,6 +168,7 @@ impl Setup {
             shutdown,
             metrics: Vec::new(),
             flow: flow::Limits::default(),
+            min_request_timeout: limits::MIN_REQUEST_TIMEOUT,
             plugins: Plugins::default(),
             audit: Audit::default(),
             faults: Faults::default(),
@@ -199,6 +205,7 @@ pub async fn start(setup: Setup) -> Result<Arc<Server>, windlass_store::Error> {
         tokens: setup.tokens,
         features,
         policy: crate::policy::Policy::default(),
+        min_request_timeout: setup.min_request_timeout,
         leaving: setup.leaving,
         shutdown,
     });

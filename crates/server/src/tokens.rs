@@ -9,7 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 use windlass_pki::{JwsAlgorithm, PrivateKey, PublicKey};
 
-pub use verify::{Rejected, TokenVerifier, VerifierError};
+pub use verify::{KeySet, Rejected, TokenVerifier, VerifierError};
 
 /// Signs service-account tokens.
 pub struct TokenSigner {

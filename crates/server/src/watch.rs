@@ -12,6 +12,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::cache::{Change, ChangeType, KindCache, Single, TooOld};
 use crate::chain::flow::watches::OpenWatch;
+use crate::chain::watch_access::WatchAccess;
 use crate::error::Error;
 use crate::metrics::Gauge;
 use crate::object::Object;
@@ -68,6 +69,10 @@ pub struct WatchStream {
     at: u64,
     bookmarked: u64,
     reach: Reach,
+    /// None until [`WatchStream::guard`] is called; nothing is delivered before.
+    access: Option<Box<WatchAccess>>,
+    /// When the next bookmark is due, if bookmarks are sent.
+    bookmark_due: Instant,
 }
 
 /// What of the collection's changes the watcher looks at.
@@ -105,7 +110,8 @@ impl WatchStream {
             None => (plan.cache.subscribe(), Reach::All),
         };
         let newest = Box::pin(wakeups(receiver));
-        let timer = Box::pin(tokio::time::sleep_until(next_timer(ends, plan.bookmarks)));
+        let bookmark_due = Instant::now() + BOOKMARK_EVERY;
+        let timer = Box::pin(tokio::time::sleep_until(ends.min(bookmark_due)));
         WatchStream {
             plan,
             phase: Phase::Initial(0),
@@ -115,11 +121,40 @@ impl WatchStream {
             at,
             bookmarked: at,
             reach,
+            access: None,
+            bookmark_due,
         }
+    }
+
+    /// Sets what decides before every delivery whether the watch may go on.
+    pub fn guard(&mut self, access: WatchAccess) {
+        self.access = Some(Box::new(access));
+        self.set_timer();
     }
 
     /// The next chunk of lines, or the end.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let next = ready!(self.poll_chunk(cx));
+        // After the events were read: what was revoked before they were written is known by now.
+        Poll::Ready(next.map(|chunk| self.verify().err().unwrap_or(chunk)))
+    }
+
+    /// Ends the watch if it is no longer allowed; the error is its last line.
+    fn verify(&mut self) -> Result<(), Bytes> {
+        let allowed = match &mut self.access {
+            Some(access) => access.verify(),
+            None => Err(Error::Internal("a watch that nothing guards".into())),
+        };
+        if Instant::now() >= self.ends {
+            self.phase = Phase::Ended;
+        }
+        allowed.map_err(|error| {
+            self.phase = Phase::Ended;
+            error_line(&error)
+        })
+    }
+
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
             match self.phase {
                 Phase::Ended => return Poll::Ready(None),
@@ -213,14 +248,30 @@ impl WatchStream {
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         ready!(self.timer.poll_unpin(cx));
         let now = Instant::now();
-        let ending = now >= self.ends;
-        if ending {
+        if now >= self.ends {
             self.phase = Phase::Ended;
-        } else {
-            self.timer.as_mut().reset(next_timer(self.ends, self.plan.bookmarks));
+            let news = self.plan.bookmarks && self.at > self.bookmarked;
+            return Poll::Ready(news.then(|| self.bookmark(false)));
         }
-        let news = self.plan.bookmarks && (self.at > self.bookmarked || !ending);
-        Poll::Ready(news.then(|| self.bookmark(false)))
+        let bookmark = self.plan.bookmarks && now >= self.bookmark_due;
+        if bookmark {
+            self.bookmark_due = now + BOOKMARK_EVERY;
+        } else if let Err(last) = self.verify() {
+            return Poll::Ready(Some(last));
+        }
+        self.set_timer();
+        Poll::Ready(bookmark.then(|| self.bookmark(false)))
+    }
+
+    fn set_timer(&mut self) {
+        let mut next = self.ends;
+        if self.plan.bookmarks {
+            next = next.min(self.bookmark_due);
+        }
+        if let Some(access) = &self.access {
+            next = next.min(access.due());
+        }
+        self.timer.as_mut().reset(next);
     }
 
     fn line(&mut self, change: &Arc<Change>, seen_as: ChangeType) -> Bytes {
@@ -275,10 +326,6 @@ pub fn expired(asked: u64, floor: u64) -> Bytes {
 pub fn error_line(error: &Error) -> Bytes {
     let status = serde_json::to_vec(&error.status()).unwrap_or_default();
     crate::cache::line("ERROR", &status)
-}
-
-fn next_timer(ends: Instant, bookmarks: bool) -> Instant {
-    if bookmarks { ends.min(Instant::now() + BOOKMARK_EVERY) } else { ends }
 }
 
 /// Yields when the collection changed, or when the server goes down and wakes everybody.

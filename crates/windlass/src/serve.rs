@@ -255,6 +255,7 @@ async fn assemble(
             reads: settings.inflight.max_requests_inflight.get(),
             writes: settings.inflight.max_mutating_requests_inflight.get(),
         },
+        min_request_timeout: Duration::from_secs(settings.inflight.min_request_timeout.into()),
         audit: audit(&settings.audit)?,
         leaving,
         ..Setup::new(store.clone(), shutdown)

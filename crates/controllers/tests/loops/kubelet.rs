@@ -193,7 +193,7 @@ impl Kubelet {
             other => panic!("nobody is {other}"),
         };
         let body = Full::from(self.body(step)).map_err(Into::into).boxed_unsync();
-        let peer = Peer::tls("127.0.0.1:1".parse().unwrap(), chain);
+        let peer = std::sync::Arc::new(Peer::tls("127.0.0.1:1".parse().unwrap(), chain));
         let response = handle(&self.server, &peer, request.body(body).unwrap()).await;
         let (parts, body) = response.into_parts();
         (parts.status.as_u16().into(), body)

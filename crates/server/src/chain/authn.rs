@@ -7,6 +7,7 @@
 // Every case is decided: one that nobody thought of must not slip through (CVE-2026-30836).
 #![deny(clippy::wildcard_enum_match_arm)]
 
+mod basis;
 pub mod bootstrap;
 pub mod client_cert;
 pub mod front_proxy;
@@ -21,6 +22,7 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use time::OffsetDateTime;
 
+pub use basis::CredentialBasis;
 use client_cert::ClientCas;
 use front_proxy::FrontProxy;
 use token_file::TokenFile;
@@ -95,6 +97,29 @@ impl Authenticator {
         headers: &HeaderMap,
         now: OffsetDateTime,
     ) -> Result<Arc<User>, Error> {
+        let observe = |left| server.metrics.client_certificate(left);
+        self.identify(server, peer, headers, now, &observe)
+    }
+
+    /// As [`Authenticator::authenticate`], for a request that has been counted already.
+    pub fn authenticate_again(
+        &self,
+        server: &Server,
+        peer: &Peer,
+        headers: &HeaderMap,
+        now: OffsetDateTime,
+    ) -> Result<Arc<User>, Error> {
+        self.identify(server, peer, headers, now, &|_| {})
+    }
+
+    fn identify(
+        &self,
+        server: &Server,
+        peer: &Peer,
+        headers: &HeaderMap,
+        now: OffsetDateTime,
+        observe: &dyn Fn(time::Duration),
+    ) -> Result<Arc<User>, Error> {
         if let Some(local) = peer.local_user() {
             return Ok(local);
         }
@@ -110,7 +135,7 @@ impl Authenticator {
             }
         }
         server.faults.at(Check::ClientCertificate)?;
-        match self.certified(server, peer, now) {
+        match self.certified(peer, now, observe) {
             Ok(Some(user)) => return Ok(user),
             Ok(None) => {}
             Err(why) => {
@@ -134,14 +159,14 @@ impl Authenticator {
 
     fn certified(
         &self,
-        server: &Server,
         peer: &Peer,
         now: OffsetDateTime,
+        observe: &dyn Fn(time::Duration),
     ) -> Result<Option<Arc<User>>, client_cert::Refused> {
         let Some(verified) = peer.certificate(&self.client_cas.load_full(), now)? else {
             return Ok(None);
         };
-        server.metrics.client_certificate(verified.until - now);
+        observe(verified.until - now);
         verified.user.clone().map(Some)
     }
 

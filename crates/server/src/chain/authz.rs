@@ -47,6 +47,15 @@ impl Decision {
     }
 }
 
+/// The state of everything that decisions are made by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuthorizerVersion {
+    /// The newest revision of roles and bindings.
+    rbac: u64,
+    /// The newest revisions of pods and volumes; they matter to nodes alone.
+    graph: Option<(u64, u64)>,
+}
+
 /// Decides what callers may do.
 pub struct Authorizer {
     node: node::NodeAuthorizer,
@@ -93,6 +102,14 @@ impl Authorizer {
         }
         reasons.retain(|why| !why.is_empty());
         Decision::NoOpinion(reasons.join("\n"))
+    }
+
+    /// What decisions about `user` depend on now: as long as it is the same, so are they.
+    pub fn version(&self, user: &User) -> AuthorizerVersion {
+        AuthorizerVersion {
+            rbac: self.rbac.newest(),
+            graph: node::identity(user).map(|_| self.node.newest()),
+        }
     }
 
     /// RBAC, for those who ask what a user may do rather than whether.

@@ -13,7 +13,7 @@ mod modes;
 
 use std::sync::Arc;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 
 use super::authz::attributes::Attributes;
 use crate::error::Error;
@@ -35,6 +35,11 @@ pub fn impersonate(
     let user = modes::decide(&wanted, &target, &|asked| server.authorizer.decide(asked))?;
     tracing::debug!(caller = caller.name, user = user.name, "impersonation");
     Ok(Some(Arc::new(user)))
+}
+
+/// Whether a header is one of those that name the user.
+pub fn reads(header: &HeaderName) -> bool {
+    header.as_str().starts_with(headers::PREFIX)
 }
 
 #[cfg(test)]

@@ -78,6 +78,16 @@ impl TokenVerifier {
         Ok(())
     }
 
+    /// The keys of this moment.
+    pub fn current_keys(&self) -> Arc<KeySet> {
+        self.keys.load_full()
+    }
+
+    /// Whether the keys have not been replaced since [`TokenVerifier::current_keys`] returned these.
+    pub fn is_current(&self, keys: &Arc<KeySet>) -> bool {
+        Arc::ptr_eq(&self.keys.load(), keys)
+    }
+
     /// Who issues tokens here.
     pub fn issuer(&self) -> &str {
         self.issuers.first().map_or("", String::as_str)
@@ -152,8 +162,8 @@ fn part<T: DeserializeOwned>(text: &str) -> Option<T> {
 }
 
 /// The keys of a moment, and the tokens that they were found to have signed.
-pub(super) struct KeySet {
-    pub keys: Vec<Key>,
+pub struct KeySet {
+    pub(super) keys: Vec<Key>,
     verified: Mutex<Verified>,
 }
 

@@ -14,13 +14,6 @@ use crate::request::options::{ListOptions, Version};
 use crate::request::selection::Selection;
 use crate::watch::{Shape, WatchPlan, WatchStream, expired};
 
-/// Watches without a `timeoutSeconds` end after this or up to twice as long, so that clients of a
-/// restarted server do not all come back at once for ever.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
-
-/// More than any connection lasts, and little enough to be added to any clock.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-
 /// Starts a watch on what the path and the options select.
 pub async fn watch(call: &Call<'_>, options: &ListOptions, shape: Shape) -> Result<Body, Error> {
     let mut selection = Selection::parse(call.kind, &call.path.namespace, options)?;
@@ -66,7 +59,7 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions, shape: Shape) -> Resu
         initial_end: options.send_initial_events == Some(true) && options.bookmarks,
         after,
         bookmarks: options.bookmarks,
-        timeout: timeout(options),
+        timeout: timeout(options, call.server.min_request_timeout),
         empty: empty(call),
         served: call.served,
         shutdown: call.server.shutdown.clone(),
@@ -76,10 +69,12 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions, shape: Shape) -> Resu
     Ok(Body::Watch(Box::new(WatchStream::new(plan))))
 }
 
-fn timeout(options: &ListOptions) -> Duration {
+/// A `timeoutSeconds` is honoured up to twice the least time. A watch that asks for more, or for nothing,
+/// ends between the two, at random: the clients of a restarted server should not all come back at once.
+fn timeout(options: &ListOptions, least: Duration) -> Duration {
     match options.timeout {
-        Some(asked) if !asked.is_zero() => asked.min(LONGEST),
-        _ => DEFAULT_TIMEOUT.mul_f64(rand::rng().random_range(1.0..2.0)),
+        Some(asked) if !asked.is_zero() && asked <= least * 2 => asked,
+        _ => least.mul_f64(rand::rng().random_range(1.0..2.0)),
     }
 }
 

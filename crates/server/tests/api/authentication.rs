@@ -5,6 +5,7 @@ mod bootstrap;
 mod certificates;
 mod faults;
 mod reviews;
+mod revocation;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -219,7 +219,7 @@ impl Asked<'_> {
         *request.method_mut() = self.method;
         *request.uri_mut() = self.path.parse().unwrap();
         *request.headers_mut() = self.headers;
-        let peer = Peer::tls("127.0.0.1:1".parse().unwrap(), self.chain);
+        let peer = Arc::new(Peer::tls("127.0.0.1:1".parse().unwrap(), self.chain));
         let response = chain::handle(&self.server.server, &peer, request).await;
         let (parts, body) = response.into_parts();
         (parts.status, parts.headers, body)
@@ -286,12 +286,17 @@ pub struct Watch {
 impl Watch {
     /// The next event; `None` at the end of the watch.
     pub async fn try_next(&mut self) -> Option<Value> {
+        self.next_within(PATIENCE).await
+    }
+
+    /// As [`Watch::try_next`], for events that may take longer.
+    pub async fn next_within(&mut self, patience: std::time::Duration) -> Option<Value> {
         loop {
             if let Some(end) = self.pending.iter().position(|b| *b == b'\n') {
                 let line: Vec<u8> = self.pending.drain(..=end).collect();
                 return Some(serde_json::from_slice(&line).unwrap());
             }
-            let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await;
+            let frame = tokio::time::timeout(patience, self.body.frame()).await;
             let frame = frame.expect("no event came")?;
             self.pending.extend_from_slice(&frame.unwrap().into_data().unwrap());
         }

@@ -76,6 +76,15 @@ pub struct InflightArgs {
     /// The same for requests that write.
     #[arg(long, value_name = "NUMBER", default_value = "200")]
     pub max_mutating_requests_inflight: NonZeroUsize,
+    /// Least time in seconds before the server ends a watch, unless its timeoutSeconds is less. Every watch
+    /// ends within twice this time.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 1800,
+        value_parser = clap::value_parser!(u32).range(1..=86_400)
+    )]
+    pub min_request_timeout: u32,
 }
 
 /// Where requests are written down.

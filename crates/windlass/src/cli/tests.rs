@@ -79,6 +79,8 @@ fn refuses_what_makes_no_sense() {
         "windlass up --log-level debug -v",
         "windlass up --shutdown-grace 30",
         "windlass up --max-requests-inflight 0",
+        "windlass up --min-request-timeout 0",
+        "windlass up --min-request-timeout 86401",
         "windlass up --audit-log-maxage 3",
         "windlass server --tls-cert-file c",
         "windlass server --tls-private-key-file k",

@@ -21,6 +21,11 @@ pub fn identify(server: &Server, token: &str, now: OffsetDateTime) -> Result<Opt
     Ok(found.and_then(|found| judge(&found, id, secret, now)))
 }
 
+/// The key of the secret that decides about a token, if it has the form of a bootstrap token.
+pub fn secret_key(token: &str) -> Option<String> {
+    parse(token).map(|(id, _)| format!("kube-system/bootstrap-token-{id}"))
+}
+
 const DEFAULT_GROUP: &str = "system:bootstrappers";
 
 /// `[a-z0-9]{6}` and `[a-z0-9]{16}`.

@@ -66,6 +66,14 @@ impl FrontProxy {
         Ok(Some(Arc::new(self.user(text(name)?, headers)?)))
     }
 
+    /// Whether a header says something here.
+    pub fn reads(&self, header: &HeaderName) -> bool {
+        let mut names =
+            self.username_headers.iter().chain(&self.uid_headers).chain(&self.group_headers);
+        names.any(|name| header.as_str().eq_ignore_ascii_case(name))
+            || self.extra_prefixes.iter().any(|prefix| extra_key(header, prefix).is_some())
+    }
+
     fn user(&self, name: String, headers: &HeaderMap) -> Result<User, Refused> {
         let uid = first(headers, &self.uid_headers).map_or_else(|| Ok(String::new()), text)?;
         let mut user = User { name, uid, ..User::default() };

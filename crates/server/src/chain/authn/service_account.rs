@@ -49,6 +49,18 @@ pub fn identify(
     Ok(Vouched { user: Arc::new(user(&claims)), audiences: meant })
 }
 
+/// The core objects that a token of this server stands and falls with, as plural and key.
+pub fn dependencies(verifier: &TokenVerifier, token: &str) -> Vec<(&'static str, String)> {
+    let Ok(claims) = verifier.verify(token) else { return Vec::new() };
+    let about = &claims.about;
+    let local = |name: &str| format!("{}/{name}", about.namespace);
+    let mut objects = vec![("serviceaccounts", local(&about.account.name))];
+    objects.extend(about.secret.as_ref().map(|secret| ("secrets", local(&secret.name))));
+    objects.extend(about.pod.as_ref().map(|pod| ("pods", local(&pod.name))));
+    objects.extend(about.node.as_ref().map(|node| ("nodes", node.name.clone())));
+    objects
+}
+
 fn refuse<T>(text: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal::Refused(text.into()))
 }

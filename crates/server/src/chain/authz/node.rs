@@ -67,6 +67,11 @@ impl NodeAuthorizer {
         }
     }
 
+    /// The newest revisions of pods and volumes.
+    pub fn newest(&self) -> (u64, u64) {
+        self.graph.newest()
+    }
+
     /// Whether a node may; no opinion on anybody else.
     pub fn decide(&self, asked: &Attributes<'_>) -> Decision {
         let Some(node) = identity(asked.user) else { return Decision::NoOpinion(String::new()) };

@@ -101,6 +101,11 @@ impl Rbac {
         }
     }
 
+    /// The newest revision of roles and bindings.
+    pub fn newest(&self) -> u64 {
+        self.0.newest()
+    }
+
     /// All rules that apply to `user` in `namespace`, and what went wrong; with an empty namespace those of the
     /// whole cluster only.
     pub fn resolve(&self, user: &User, namespace: &str) -> Resolved {
@@ -148,9 +153,13 @@ pub fn aggregated(errors: Vec<String>) -> String {
 }
 
 impl Shared {
+    fn newest(&self) -> u64 {
+        self.sources.iter().map(|(_, cache)| cache.last()).max().unwrap_or_default()
+    }
+
     /// The index with everything in it that was written before now.
     fn current(&self) -> Option<RwLockReadGuard<'_, Index>> {
-        let newest = self.sources.iter().map(|(_, cache)| cache.last()).max().unwrap_or_default();
+        let newest = self.newest();
         if let Ok(index) = self.index.read()
             && newest <= index.revision
         {

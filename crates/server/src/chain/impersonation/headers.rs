@@ -9,6 +9,8 @@ use windlass_api::field::quote;
 
 use crate::error::Error;
 
+/// What the names of all of them begin with.
+pub const PREFIX: &str = "impersonate-";
 const USER: HeaderName = HeaderName::from_static("impersonate-user");
 const UID: HeaderName = HeaderName::from_static("impersonate-uid");
 const GROUP: HeaderName = HeaderName::from_static("impersonate-group");

@@ -67,7 +67,8 @@ impl Current {
         }
     }
 
-    fn newest(&self) -> (u64, u64) {
+    /// The newest revisions of pods and volumes there are.
+    pub fn newest(&self) -> (u64, u64) {
         let pods = self.pods.as_ref().map_or(0, |pods| pods.cache.last());
         (pods, self.volumes.as_ref().map_or(0, |volumes| volumes.last()))
     }

@@ -1,0 +1,172 @@
+//! Authentication and authorization of watches that are already open.
+//!
+//! A request is checked once, before it is answered; a watch is answered for up to an hour. It keeps its
+//! credential and is checked again before an event is delivered if anything changed that the first check
+//! depended on, and at least once in [`limits::WATCH_RECHECK`], because certificates and tokens expire
+//! without any change. What a check depends on is compared by revisions and pointers, so a watch that
+//! delivers thousands of events costs thousands of comparisons and one check; an idle watch costs one
+//! check a minute, whatever is written.
+//!
+//! A watch that is no longer allowed ends with an ERROR event that holds the Status (401 or 403) of a new
+//! request. Informers log it, relist, and get the same status there; without the event they would
+//! silently retry the watch first.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use rand::Rng as _;
+use tokio::time::Instant;
+use windlass_api::selector::fields::Selector;
+
+use super::authn::CredentialBasis;
+use super::authz::attributes::Attributes;
+use super::authz::{AuthorizerVersion, Decision, denied};
+use super::impersonation::{self, impersonate};
+use crate::error::Error;
+use crate::limits;
+use crate::peer::Peer;
+use crate::request::info::Info;
+use crate::server::Server;
+use crate::user::User;
+
+/// Checks again whether the requester of an open watch may still receive its events.
+pub struct WatchAccess {
+    server: Arc<Server>,
+    peer: Arc<Peer>,
+    /// The headers that authentication and impersonation read, and no others.
+    headers: HeaderMap,
+    info: Info,
+    fields: Option<Selector>,
+    /// The user that the watch was opened as.
+    user: Arc<User>,
+    /// What the last check depended on; none before the first one.
+    basis: Option<Basis>,
+    due: Instant,
+}
+
+struct Basis {
+    credential: CredentialBasis,
+    authorizer: AuthorizerVersion,
+}
+
+impl WatchAccess {
+    /// For a watch that `caller` was just allowed to open as `user`.
+    pub fn new(
+        server: &Arc<Server>,
+        peer: &Arc<Peer>,
+        headers: &HeaderMap,
+        (info, fields): (&Info, Option<&Selector>),
+        (caller, user): (&User, &Arc<User>),
+    ) -> WatchAccess {
+        WatchAccess {
+            headers: credential_headers(server, peer, headers, caller),
+            server: server.clone(),
+            peer: peer.clone(),
+            info: info.clone(),
+            fields: fields.cloned(),
+            user: user.clone(),
+            basis: None,
+            due: next_check(),
+        }
+    }
+
+    /// When the next check is due even if nothing changes.
+    pub fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Whether events that have been read before this call may be delivered.
+    pub fn verify(&mut self) -> Result<(), Error> {
+        if self.is_current() && Instant::now() < self.due {
+            return Ok(());
+        }
+        // Before the check, so that a change during the check is noticed at the next one.
+        self.basis = Some(self.capture());
+        self.due = next_check();
+        let checked = std::panic::catch_unwind(AssertUnwindSafe(|| self.check()));
+        let outcome =
+            checked.unwrap_or_else(|_| Err(Error::Internal("a panic in a watch's check".into())));
+        if let Err(error) = &outcome {
+            let (user, path) = (&self.user.name, &self.info.path);
+            let cause = error.internal().map_or_else(|| error.status().message, str::to_owned);
+            tracing::info!(user, path, cause, "watch ended: no longer allowed");
+            self.server.metrics.watch_revoked();
+        }
+        outcome
+    }
+
+    fn is_current(&self) -> bool {
+        let Some(basis) = &self.basis else { return false };
+        basis.authorizer == self.authorizer_version()
+            && self.server.authenticator.is_current(&basis.credential)
+    }
+
+    fn capture(&self) -> Basis {
+        Basis {
+            authorizer: self.authorizer_version(),
+            credential: self.server.authenticator.basis(&self.server, &self.headers),
+        }
+    }
+
+    fn authorizer_version(&self) -> AuthorizerVersion {
+        self.server.authorizer.version(&self.user)
+    }
+
+    /// The stages that a new request would go through.
+    fn check(&self) -> Result<(), Error> {
+        let (server, now) = (&self.server, (self.server.clock)());
+        let authenticator = &server.authenticator;
+        let caller = authenticator.authenticate_again(server, &self.peer, &self.headers, now)?;
+        let impersonated = impersonate(server, &caller, &self.headers, &self.info)?;
+        let user = impersonated.unwrap_or(caller);
+        // The audit log and the limits know the watch as another user's.
+        if (&user.name, &user.uid) != (&self.user.name, &self.user.uid) {
+            return Err(Error::Unauthorized);
+        }
+        let asked = Attributes::of(&user, &self.info, self.fields.as_ref());
+        match server.authorizer.decide(&asked) {
+            Decision::Allow(_) => Ok(()),
+            Decision::Deny(why) | Decision::NoOpinion(why) => Err(denied(&asked, &why)),
+        }
+    }
+}
+
+/// At another time for every watch, so that thousands are not checked at once.
+fn next_check() -> Instant {
+    let part = rand::rng().random_range(0.75..1.0);
+    Instant::now() + limits::WATCH_RECHECK.mul_f64(part)
+}
+
+/// Copies what a later check reads. A token that did not authenticate the caller is left out: it may be as
+/// large as all headers together, and a user may have thousands of watches.
+fn credential_headers(
+    server: &Server,
+    peer: &Peer,
+    headers: &HeaderMap,
+    caller: &User,
+) -> HeaderMap {
+    let authenticator = &server.authenticator;
+    let is_read = |name: &http::HeaderName| {
+        impersonation::reads(name)
+            || authenticator.front_proxy.as_ref().is_some_and(|proxy| proxy.reads(name))
+    };
+    let mut kept = HeaderMap::new();
+    for (name, value) in headers.iter().filter(|(name, _)| is_read(name)) {
+        // A copy: the value itself may be part of a larger buffer.
+        if let Ok(value) = http::HeaderValue::from_bytes(value.as_bytes()) {
+            kept.append(name, value);
+        }
+    }
+    let now = (server.clock)();
+    let without = authenticator.authenticate_again(server, peer, &kept, now);
+    let suffices = without.is_ok_and(|user| (&user.name, &user.uid) == (&caller.name, &caller.uid));
+    if let Some(token) = headers.get(AUTHORIZATION).filter(|_| !suffices)
+        && let Ok(mut token) = http::HeaderValue::from_bytes(token.as_bytes())
+    {
+        token.set_sensitive(true);
+        kept.insert(AUTHORIZATION, token);
+    }
+    kept
+}

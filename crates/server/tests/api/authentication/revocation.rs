@@ -1,0 +1,331 @@
+//! Open watches end when the credential or the rights they were opened with are revoked.
+
+use std::sync::atomic::AtomicUsize;
+
+use arc_swap::ArcSwap;
+use windlass_server::chain::authn::client_cert::ClientCas;
+use windlass_server::chain::authn::front_proxy::FrontProxy;
+use windlass_server::chain::authn::token_file::TokenFile;
+use windlass_server::faults::{Check, Faults};
+
+use super::*;
+use crate::fixture::{PODS, Watch};
+
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+
+/// A watch that asks to last for ever.
+fn endless(path: &str) -> String {
+    let separator = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{separator}watch=1&timeoutSeconds=9223372036854775807&resourceVersion=0")
+}
+
+/// Lets `subject` read secrets, under the name `readers`.
+async fn let_read(server: &TestServer, subject: Value) {
+    let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["list", "watch"]}]);
+    grant(server, "readers", rules, subject).await;
+}
+
+async fn grant(server: &TestServer, name: &str, rules: Value, subject: Value) {
+    let role = json!({"metadata": {"name": name}, "rules": rules});
+    server.post(ROLES, &role).await.expect(201);
+    let binding = json!({
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        "subjects": [subject],
+    });
+    server.post(BINDINGS, &binding).await.expect(201);
+}
+
+fn user(name: &str) -> Value {
+    json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": name})
+}
+
+fn group(name: &str) -> Value {
+    json!({"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": name})
+}
+
+/// Replaces the static tokens by the admin's and those of `lines`.
+fn replace_tokens(server: &TestServer, lines: &str) {
+    let file = format!("admin-token,admin,admin-uid,system:masters\n{lines}");
+    server.server.authenticator.tokens.store(Arc::new(TokenFile::parse(&file).unwrap()));
+}
+
+async fn secret(server: &TestServer, name: &str) {
+    server.post(SECRETS, &json!({"metadata": {"name": name}})).await.expect(201);
+}
+
+fn open<'a>(server: &'a TestServer, path: &str, token: &str) -> Asked<'a> {
+    server.ask(Method::GET, &endless(path)).header("authorization", &format!("Bearer {token}"))
+}
+
+/// A watch that delivers, and of which the first event has been read.
+async fn delivering(server: &TestServer, asked: Asked<'_>) -> Watch {
+    let mut watch = asked.watch().await;
+    secret(server, "before").await;
+    let first = watch.next().await;
+    assert_eq!(first["object"]["metadata"]["name"], "before", "{first}");
+    watch
+}
+
+/// Nothing that is written now arrives, and the watch ends with the reason.
+async fn ends(server: &TestServer, mut watch: Watch, code: u16) {
+    secret(server, "after").await;
+    let event = watch.next().await;
+    assert_eq!(
+        (&event["type"], &event["object"]["code"]),
+        (&json!("ERROR"), &json!(code)),
+        "{event}"
+    );
+    assert_eq!(event["object"]["kind"], "Status");
+    assert!(watch.try_next().await.is_none(), "it goes on");
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_the_binding_that_allowed_it() {
+    let server = TestServer::start().await;
+    let_read(&server, user("alice")).await;
+    let watch = delivering(&server, open(&server, SECRETS, "alice-token")).await;
+    server.delete(&format!("{BINDINGS}/readers")).await.expect(200);
+    ends(&server, watch, 403).await;
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_the_rule_that_allowed_it() {
+    let server = TestServer::start().await;
+    let_read(&server, user("alice")).await;
+    let watch = delivering(&server, open(&server, SECRETS, "alice-token")).await;
+    let rules =
+        json!({"rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}]});
+    server.patch(&format!("{ROLES}/readers"), "merge", &rules).await.expect(200);
+    ends(&server, watch, 403).await;
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_its_static_token() {
+    for (file, code) in [
+        ("t,bob,bob-uid,dev\n", 401),
+        // The token of somebody else by now, who may do the same.
+        ("alice-token,bob,bob-uid,dev\n", 401),
+        ("alice-token,alice,alice-uid,other\n", 403),
+    ] {
+        let server = TestServer::start().await;
+        let_read(&server, group("dev")).await;
+        let watch = delivering(&server, open(&server, SECRETS, "alice-token")).await;
+        replace_tokens(&server, file);
+        ends(&server, watch, code).await;
+    }
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_what_a_service_accounts_token_depends_on() {
+    for what in ["account", "pod", "secret", "keys"] {
+        let (server, _) = with_clock().await;
+        account(&server, "build").await;
+        let_read(&server, group("system:serviceaccounts")).await;
+        let spec =
+            json!({"containers": [{"name": "c", "image": "i"}], "serviceAccountName": "build"});
+        server.post(PODS, &json!({"metadata": {"name": "p"}, "spec": spec})).await.expect(201);
+        server.post(SECRETS, &json!({"metadata": {"name": "bound"}})).await.expect(201);
+        let bound = |kind: &str, name: &str| json!({"boundObjectRef": {"apiVersion": "v1", "kind": kind, "name": name}});
+        let (spec, path) = match what {
+            "pod" => (bound("Pod", "p"), format!("{PODS}/p?gracePeriodSeconds=0")),
+            "secret" => (bound("Secret", "bound"), format!("{SECRETS}/bound")),
+            _ => (json!({}), format!("{ACCOUNTS}/build")),
+        };
+        let token = token(&server, "build", spec).await;
+        let watched = format!("{SECRETS}?fieldSelector=metadata.name!%3Dbound");
+        let watch = delivering(&server, open(&server, &watched, &token)).await;
+        if what == "keys" {
+            let verifier = server.server.authenticator.service_accounts.as_ref().unwrap();
+            let key = PrivateKey::generate().unwrap();
+            verifier.replace_keys(&[key.public_key().clone()]).unwrap();
+        } else {
+            server.delete(&path).await.expect(200);
+        }
+        ends(&server, watch, 401).await;
+    }
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_its_bootstrap_token() {
+    let server = TestServer::start().await;
+    let data = json!({"token-id": "abcdef", "token-secret": "0123456789abcdef",
+        "usage-bootstrap-authentication": "true"});
+    let system = "/api/v1/namespaces/kube-system/secrets";
+    let object = json!({"metadata": {"name": "bootstrap-token-abcdef"},
+        "type": "bootstrap.kubernetes.io/token", "stringData": data});
+    server.post(system, &object).await.expect(201);
+    let_read(&server, group("system:bootstrappers")).await;
+    let watch = delivering(&server, open(&server, SECRETS, "abcdef.0123456789abcdef")).await;
+    server.delete(&format!("{system}/bootstrap-token-abcdef")).await.expect(200);
+    ends(&server, watch, 401).await;
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_the_ca_of_its_certificate() {
+    let (ca, other) = (authority("clients"), authority("others"));
+    let trust = |ca: &Authority| ClientCas::new(&[ca.certificate().der().clone()]).unwrap();
+    let cas = trust(&ca);
+    let server =
+        TestServer::with(|setup| setup.authenticator.client_cas = ArcSwap::from_pointee(cas)).await;
+    let_read(&server, user("jane")).await;
+    let chain = [certificate(&ca, &Subject::new("jane", &[]).unwrap(), Purpose::ClientAuth)];
+    // A token that does not count, because the certificate comes first.
+    let asked = open(&server, SECRETS, "bob-token").presenting(&chain);
+    let watch = delivering(&server, asked).await;
+    server.server.authenticator.client_cas.store(Arc::new(trust(&other)));
+    ends(&server, watch, 401).await;
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_the_right_to_impersonate() {
+    let server = TestServer::start().await;
+    let_read(&server, user("bob")).await;
+    let rules = json!([{"apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"]}]);
+    grant(&server, "actors", rules, user("alice")).await;
+    let asked = open(&server, SECRETS, "alice-token").header("impersonate-user", "bob");
+    let watch = delivering(&server, asked).await;
+    server.delete(&format!("{BINDINGS}/actors")).await.expect(200);
+    ends(&server, watch, 403).await;
+}
+
+#[tokio::test]
+async fn a_nodes_watch_ends_with_the_pod_that_needed_the_object() {
+    let server = TestServer::start().await;
+    let spec = json!({"nodeName": "node-1", "containers": [{"name": "c", "image": "i",
+        "envFrom": [{"secretRef": {"name": "after"}}]}]});
+    server.post(PODS, &json!({"metadata": {"name": "p"}, "spec": spec})).await.expect(201);
+    let path = format!("{SECRETS}?fieldSelector=metadata.name%3Dafter");
+    let watch = open(&server, &path, "node-1-token").watch().await;
+    server.delete(&format!("{PODS}/p?gracePeriodSeconds=0")).await.expect(200);
+    ends(&server, watch, 403).await;
+}
+
+/// Nothing happens but that time passes: expiry is noticed within a minute.
+#[tokio::test]
+async fn an_idle_watch_ends_within_a_minute_of_its_expiry() {
+    let (server, time) = with_clock().await;
+    account(&server, "build").await;
+    let_read(&server, group("system:serviceaccounts")).await;
+    let token = token(&server, "build", json!({})).await;
+    let mut watch = open(&server, SECRETS, &token).watch().await;
+    assert!(watch.is_quiet());
+    time.set(3600 + 61);
+    let start = tokio::time::Instant::now();
+    // With nothing else to do, the runtime moves on to the next timer.
+    tokio::time::pause();
+    let event = watch.next_within(std::time::Duration::from_secs(600)).await;
+    assert_eq!(event.unwrap()["object"]["code"], 401);
+    assert!(start.elapsed() <= std::time::Duration::from_secs(60), "{:?}", start.elapsed());
+}
+
+/// A watch without an end of its own ends within twice the least time.
+#[tokio::test]
+async fn no_watch_lasts_for_ever() {
+    let server = TestServer::start().await;
+    let mut watch = open(&server, SECRETS, "admin-token").watch().await;
+    assert!(watch.is_quiet());
+    let start = tokio::time::Instant::now();
+    tokio::time::pause();
+    let end = watch.next_within(std::time::Duration::from_secs(365 * 24 * 3600)).await;
+    assert!(end.is_none());
+    let minutes = start.elapsed().as_secs() / 60;
+    assert!((30..=60).contains(&minutes), "{minutes} minutes");
+}
+
+/// How often roles were asked, by anybody.
+async fn counting() -> (TestServer, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let server = TestServer::with(move |setup| {
+        setup.faults = Faults::injected(move |check| {
+            if check == Check::Rbac {
+                count.fetch_add(1, Ordering::SeqCst);
+            }
+            Ok(())
+        });
+    });
+    (server.await, asked)
+}
+
+/// A watch is checked when it delivers and something changed: not for every event, and not for every
+/// change of a role.
+#[tokio::test]
+async fn watches_are_checked_when_it_matters_only() {
+    let (server, asked) = counting().await;
+    let_read(&server, user("alice")).await;
+    let mut idle = Vec::new();
+    for _ in 0..50 {
+        idle.push(open(&server, SECRETS, "alice-token").watch().await);
+    }
+    let mut busy = open(&server, SECRETS, "alice-token").watch().await;
+    secret(&server, "first").await;
+    busy.next().await;
+    let before = asked.load(Ordering::SeqCst);
+    for number in 0..20 {
+        let name = format!("other-{number}");
+        server.post(ROLES, &json!({"metadata": {"name": name}, "rules": []})).await.expect(201);
+    }
+    for number in 0..20 {
+        secret(&server, &format!("s-{number}")).await;
+        busy.next().await;
+    }
+    let checks = asked.load(Ordering::SeqCst) - before;
+    assert!(checks <= 2, "{checks} checks for 20 changes and 20 events");
+    for watch in &mut idle {
+        assert_eq!(watch.next().await["object"]["metadata"]["name"], "first");
+    }
+}
+
+/// What has nothing to do with the rights of a watch does not end it.
+#[tokio::test]
+async fn a_watch_goes_on_when_others_are_revoked() {
+    let server = TestServer::start().await;
+    let_read(&server, group("dev")).await;
+    grant(&server, "more", json!([]), user("alice")).await;
+    let mut watch = delivering(&server, open(&server, SECRETS, "alice-token")).await;
+    server.delete(&format!("{BINDINGS}/more")).await.expect(200);
+    replace_tokens(&server, "alice-token,alice,alice-uid,dev\nnew,carol,carol-uid\n");
+    server.server.authenticator.client_cas.store(Arc::default());
+    secret(&server, "later").await;
+    assert_eq!(watch.next().await["object"]["metadata"]["name"], "later");
+}
+
+/// A check that cannot be made ends the watch.
+#[tokio::test]
+async fn a_check_that_fails_ends_the_watch() {
+    let broken = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let fails = broken.clone();
+    let server = TestServer::with(move |setup| {
+        setup.faults = Faults::injected(move |check| match check {
+            Check::ServiceAccountToken if fails.load(Ordering::SeqCst) => Err("broken".into()),
+            _ => Ok(()),
+        });
+    })
+    .await;
+    account(&server, "build").await;
+    let_read(&server, group("system:serviceaccounts")).await;
+    let token = token(&server, "build", json!({})).await;
+    let watch = delivering(&server, open(&server, SECRETS, &token)).await;
+    broken.store(true, Ordering::SeqCst);
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    server.patch(&format!("{ACCOUNTS}/build"), "merge", &label).await.expect(200);
+    ends(&server, watch, 500).await;
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_the_ca_of_its_front_proxy() {
+    let (ca, other) = (authority("proxies"), authority("others"));
+    let trust = |ca: &Authority| ClientCas::new(&[ca.certificate().der().clone()]).unwrap();
+    let proxy = FrontProxy::new(trust(&ca));
+    let server = TestServer::with(|setup| setup.authenticator.front_proxy = Some(proxy)).await;
+    let_read(&server, group("proxied")).await;
+    let chain = [certificate(&ca, &Subject::new("proxy", &[]).unwrap(), Purpose::ClientAuth)];
+    let asked = open(&server, SECRETS, "").anonymous().presenting(&chain);
+    let asked = asked.header("x-remote-user", "jane").header("x-remote-group", "proxied");
+    let watch = delivering(&server, asked.header("x-remote-extra-scope", "all")).await;
+    server.server.authenticator.front_proxy.as_ref().unwrap().cas.store(Arc::new(trust(&other)));
+    ends(&server, watch, 401).await;
+}
