@@ -1,13 +1,16 @@
-//! Who did what, written down: one `audit.k8s.io/v1` event a request, at the level Metadata.
+//! The audit log: one `audit.k8s.io/v1` event for every request, at the level Metadata.
 //!
-//! Every request is written down once, also those that were refused, failed, panicked, or whose
-//! client left, and health checks and the process's own requests as well; who wants fewer filters
-//! the file. A watch is written down when it has started. What a request or an answer
+//! Requests that were refused, failed, panicked, or whose client left are in it, and so are those of parts
+//! of this process. A watch is logged when it has started. What a request or an answer
 //! carries is not in an event, nor is any header but `User-Agent`, nor what an unknown query
 //! parameter says ([`uri`]).
 //!
-//! No event is dropped because the disk is slow: requests then wait for it. Events are dropped
-//! when it fails, as in Kubernetes: that is counted and logged, and the server goes on.
+//! Callers without a credential cannot fill the log, nor push others' events out of it: what they are allowed
+//! to read, such as health, is logged only if [`AnonymousReads::Metadata`] is set, and everything else that
+//! they can bring about is limited to a rate. The next event that fits says how many were left out.
+//!
+//! No event is dropped because the disk is slow: requests then wait for it. When the disk fails, events are
+//! lost, counted and reported in the log; [`Mode::BlockingStrict`] rejects requests instead.
 
 mod event;
 mod file;
@@ -18,6 +21,7 @@ mod writer;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use http::request::Parts;
 use http::{HeaderValue, Response};
@@ -29,19 +33,61 @@ pub use file::Rotation;
 use crate::body::Body;
 use crate::chain::authz::Decision;
 use crate::error::Error;
+use crate::limits;
 use crate::metrics::Source;
 use crate::peer::Peer;
-use crate::request::info::Info;
+use crate::rate_limit::RateLimit;
+use crate::request::info::{Info, Target};
 use crate::server::Clock;
-use crate::user::User;
+use crate::user::{ANONYMOUS, UNAUTHENTICATED, User};
 
 use writer::{Counts, Output, Writer};
 
 /// Where events go; nowhere by default. When dropped, everything that was handed over is written.
-#[derive(Default)]
 pub struct Audit {
     writer: Option<Writer>,
     counts: Arc<Counts>,
+    mode: Mode,
+    anonymous_reads: AnonymousReads,
+    /// On events that callers without a credential bring about.
+    limit: RateLimit,
+}
+
+/// How requests and their events depend on each other; the names are those of kube-apiserver's
+/// `--audit-log-mode`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// A request is answered when its event is queued. Requests wait while the queue is full; unlike in
+    /// kube-apiserver, no event is dropped for that.
+    #[default]
+    Batch,
+    /// A request is answered when its event is written, or could not be.
+    Blocking,
+    /// As [`Mode::Blocking`], and an event of the stage `RequestReceived` is written before the request has
+    /// any effect. If that fails, the request is rejected.
+    BlockingStrict,
+}
+
+/// The level of requests without a credential that only read, and are allowed to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AnonymousReads {
+    /// They are not logged.
+    #[default]
+    None,
+    /// They are logged like all others.
+    Metadata,
+}
+
+impl Default for Audit {
+    fn default() -> Audit {
+        Audit {
+            writer: None,
+            counts: Arc::default(),
+            mode: Mode::default(),
+            anonymous_reads: AnonymousReads::default(),
+            limit: RateLimit::new(limits::AUDIT_ANONYMOUS_BURST, limits::AUDIT_ANONYMOUS_RATE),
+        }
+    }
 }
 
 impl Audit {
@@ -54,7 +100,24 @@ impl Audit {
         };
         let counts = Arc::new(Counts::default());
         let writer = Writer::start(output, counts.clone(), clock)?;
-        Ok(Audit { writer: Some(writer), counts })
+        Ok(Audit { writer: Some(writer), counts, ..Audit::default() })
+    }
+
+    /// Sets how requests and their events depend on each other.
+    #[must_use]
+    pub fn with_mode(self, mode: Mode) -> Audit {
+        Audit { mode, ..self }
+    }
+
+    /// Sets whether permitted reads without a credential are logged.
+    #[must_use]
+    pub fn with_anonymous_reads(self, anonymous_reads: AnonymousReads) -> Audit {
+        Audit { anonymous_reads, ..self }
+    }
+
+    /// Whether requests are rejected because events cannot be written.
+    pub fn rejects_requests(&self) -> bool {
+        self.mode == Mode::BlockingStrict && self.counts.is_failing()
     }
 
     /// Writes what was handed over and ends. Blocks until it is done; what comes later is lost, and
@@ -75,9 +138,17 @@ impl Audit {
     ) -> Record<'a> {
         let open = self.writer.as_ref().map(|writer| {
             let received = clock();
-            Open { writer, peer, parts, id, clock, received, ending: Ending::Left }
+            Open { audit: self, writer, peer, parts, id, clock, received, ending: Ending::Left }
         });
-        Record { user: None, impersonated: None, info: None, decision: None, open, line: None }
+        Record {
+            user: None,
+            impersonated: None,
+            info: None,
+            decision: None,
+            open,
+            line: None,
+            decided: false,
+        }
     }
 
     /// What is counted, for `/metrics`.
@@ -103,9 +174,12 @@ pub struct Record<'a> {
     open: Option<Open<'a>>,
     /// The event, until there is room for it.
     line: Option<Vec<u8>>,
+    /// Whether it was decided already if there is to be a line.
+    decided: bool,
 }
 
 struct Open<'a> {
+    audit: &'a Audit,
     writer: &'a Writer,
     peer: &'a Peer,
     parts: &'a Parts,
@@ -155,30 +229,90 @@ impl Record<'_> {
         }
     }
 
+    /// In strict mode, writes that the request was received, before it has any effect. Fails if that could
+    /// not be written.
+    pub async fn received(&self) -> Result<(), Error> {
+        let Some(open) = &self.open else { return Ok(()) };
+        if open.audit.mode != Mode::BlockingStrict || self.logging(open) != Logging::Always {
+            return Ok(());
+        }
+        let line = event::line(self, open, event::Stage::RequestReceived);
+        let room = open.writer.room(line.len()).await;
+        open.writer.write(line, room).await.map_err(|kind| {
+            let text = format!("rejected because the audit event could not be written: {kind}");
+            Error::Unavailable(text)
+        })
+    }
+
     /// Hands the event over, now that it is known how the request ended. Waits while the writer has
     /// too much.
     pub async fn complete(&mut self) {
-        let Some(writer) = self.open.as_ref().map(|open| open.writer) else { return };
+        let Some((writer, mode)) = self.open.as_ref().map(|open| (open.writer, open.audit.mode))
+        else {
+            return;
+        };
         self.write();
-        let room = writer.room(self.line.as_ref().map_or(0, Vec::len)).await;
-        if let Some(line) = self.line.take() {
+        let Some(length) = self.line.as_ref().map(Vec::len) else { return };
+        let room = writer.room(length).await;
+        let Some(line) = self.line.take() else { return };
+        if mode == Mode::Batch {
             writer.push(line, room);
+        } else {
+            // The request has been done: a failure is counted and reported, and the answer stands.
+            let _ = writer.write(line, room).await;
         }
     }
 
-    /// Makes the line; the request is written down once, whatever happens from here on.
+    /// Makes the line, if there is to be one, once.
     fn write(&mut self) {
-        let Some(open) = self.open.take() else { return };
-        self.line = Some(event::line(self, &open));
-        self.open = Some(open);
+        let Some(open) = &self.open else { return };
+        if self.decided {
+            return;
+        }
+        self.decided = true;
+        let audit = open.audit;
+        match self.logging(open) {
+            Logging::Never => {}
+            Logging::Always => self.line = Some(event::line(self, open, event::Stage::End(0))),
+            Logging::Limited => {
+                let line = event::line(self, open, event::Stage::End(audit.limit.suppressed()));
+                match audit.limit.admit(writer::places(line.len()), Instant::now()) {
+                    Some(_) => self.line = Some(line),
+                    None => audit.counts.suppressed(),
+                }
+            }
+        }
     }
+
+    fn logging(&self, open: &Open<'_>) -> Logging {
+        let reads = matches!(open.parts.method.as_str(), "GET" | "HEAD" | "OPTIONS");
+        let allowed = self.decision.as_ref().is_some_and(Decision::is_allow);
+        let path = self.info.as_ref().is_some_and(|info| matches!(info.target, Target::Path));
+        match &self.user {
+            Some(user) if !user.is_in(UNAUTHENTICATED) && user.name != ANONYMOUS => Logging::Always,
+            Some(_) if allowed && !reads => Logging::Always,
+            Some(_) if allowed && path && open.audit.anonymous_reads == AnonymousReads::None => {
+                Logging::Never
+            }
+            Some(_) | None => Logging::Limited,
+        }
+    }
+}
+
+/// Whether a request is logged.
+#[derive(PartialEq, Eq)]
+enum Logging {
+    Never,
+    /// Within the limit on requests without a credential.
+    Limited,
+    Always,
 }
 
 impl Drop for Record<'_> {
     fn drop(&mut self) {
         let Some(writer) = self.open.as_ref().map(|open| open.writer) else { return };
         let left = self.open.as_ref().is_some_and(|open| matches!(open.ending, Ending::Left));
-        if self.line.is_none() && left {
+        if left {
             self.write();
         }
         if let Some(line) = self.line.take() {

@@ -125,7 +125,8 @@ async fn stages(
     let selected = fields.as_ref().and_then(|fields| fields.requires_exact("metadata.name"));
     let info = Info::parse(&parts.method, parts.uri.path(), watch, selected)
         .map_err(|_| Error::NoSuchPath)?;
-    let info: &Info = record.info.insert(info);
+    record.info = Some(info);
+    let info = record.info.as_ref().ok_or_else(|| Error::Internal("no request info".into()))?;
     let now = (server.clock)();
     let caller =
         current(server, || server.authenticator.authenticate(server, peer, &parts.headers, now));
@@ -144,6 +145,11 @@ async fn stages(
     };
     current(server, decide).await?;
     let work = route::route(server, &user, parts, query, info, body, now, facts);
+    // Before it has any effect; those who were refused above have had none.
+    let work = async {
+        record.received().await?;
+        work.await
+    };
     let mut response = match tokio::time::timeout_at(until, work).await {
         Ok(result) => result?,
         Err(_) => return Err(Error::Timeout),

@@ -27,6 +27,8 @@ const POLICY: Check = Check {
     name: "poststarthook/rbac/bootstrap-roles",
     well: |server| server.policy.is_in_place(),
 };
+/// With a strict audit log, a server that cannot write it answers next to nothing.
+const AUDIT: Check = Check { name: "audit-log", well: |server| !server.audit.rejects_requests() };
 const SHUTDOWN: Check = Check { name: "shutdown", well: |server| !server.is_leaving() };
 
 /// Answers a health path; `None` when there is no such check.
@@ -37,7 +39,7 @@ pub fn health(server: &Server, path: &str, query: &Query) -> Option<Response<Bod
     };
     let checks: &[Check] = match root {
         "healthz" | "livez" => &[PING, STORE],
-        "readyz" => &[PING, STORE, REACH, POLICY, SHUTDOWN],
+        "readyz" => &[PING, STORE, REACH, POLICY, AUDIT, SHUTDOWN],
         _ => return None,
     };
     if let Some(name) = single {

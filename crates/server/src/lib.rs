@@ -18,7 +18,7 @@
 //! - [`advertise`]: the Service `default/kubernetes`, through which clients find the servers.
 //! - [`audit`]: every request written down, once.
 //! - [`local`]: the same chain for clients in this process; [`expiry`]: events go after an hour.
-//! - [`server`] is what the parts share; [`features`] and [`limits`] what bounds them; [`error`] is every
+//! - [`server`] is what the parts share; [`features`] and [`limits`] what bounds them ([`rate_limit`]); [`error`] is every
 //!   way in which a request ends badly, and how it is told.
 //!
 //! Only `verbs` writes to the store, only the store's feed writes to the cache, and every read
@@ -44,6 +44,7 @@ pub mod object;
 pub mod openapi;
 pub mod peer;
 pub mod policy;
+pub mod rate_limit;
 pub mod registry;
 pub mod request;
 pub mod respond;

@@ -129,3 +129,11 @@ pub const MIN_REQUEST_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// How long an open watch may go without a check of its credential and its rights when nothing that they
 /// depend on changes: the longest that an expired credential still receives events.
 pub const WATCH_RECHECK: Duration = Duration::from_secs(60);
+
+/// Audit events of requests without a credential that are written at once, in units of [`AUDIT_EVENT`] bytes:
+/// two MiB, and enough for any probe that is not a flood.
+pub const AUDIT_ANONYMOUS_BURST: u32 = 1000;
+
+/// The same per second, in the long run: at most 170 MiB a day, so that whoever can connect can neither fill
+/// the disk nor push a week of other events out of ten files of 100 MiB.
+pub const AUDIT_ANONYMOUS_RATE: f64 = 1.0;

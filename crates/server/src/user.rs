@@ -19,6 +19,8 @@ pub struct User {
 pub const AUTHENTICATED: &str = "system:authenticated";
 /// The group of everybody else.
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// The name of a caller without a credential.
+pub const ANONYMOUS: &str = "system:anonymous";
 /// The group that may do everything.
 pub const MASTERS: &str = "system:masters";
 
@@ -34,11 +36,7 @@ impl User {
 
     /// A caller who did not say who they are.
     pub fn anonymous() -> User {
-        User {
-            name: "system:anonymous".into(),
-            groups: vec![UNAUTHENTICATED.into()],
-            ..User::default()
-        }
+        User { name: ANONYMOUS.into(), groups: vec![UNAUTHENTICATED.into()], ..User::default() }
     }
 
     /// Whether the caller is in `group`.

@@ -19,7 +19,7 @@ use windlass_controllers::sign::{self, BuiltIn, Signer, SignerFiles};
 use windlass_controllers::signers::{self, CustomSigner};
 use windlass_controllers::{Clock, Election, RootCa};
 use windlass_pki::{AltName, Certificate};
-use windlass_server::audit::{Audit, Rotation};
+use windlass_server::audit::{AnonymousReads, Audit, Mode, Rotation};
 use windlass_server::chain::admission::Plugins;
 use windlass_server::chain::flow;
 use windlass_server::features::Features;
@@ -30,8 +30,8 @@ use windlass_server::user::{MASTERS, User};
 use windlass_store::{Embedded, Options, Store};
 
 use crate::cli::{
-    AccessArgs, AuditArgs, BundleSyncArgs, EtcdArgs, FeatureGate, InflightArgs, IssuingArgs,
-    NodeMonitorArgs, Plugin,
+    AccessArgs, AuditArgs, AuditLevel, AuditMode, BundleSyncArgs, EtcdArgs, FeatureGate,
+    InflightArgs, IssuingArgs, NodeMonitorArgs, Plugin,
 };
 use crate::commands::data_dir;
 use crate::datadir::{DataDir, Layout};
@@ -304,8 +304,18 @@ fn audit(arguments: &AuditArgs) -> Result<Audit> {
         max_backups: arguments.audit_log_maxbackup,
         max_age_days: arguments.audit_log_maxage,
     };
-    Audit::to_file(path, rotation, system_clock())
-        .with_context(|| format!("--audit-log-path {}", path.display()))
+    let mode = match arguments.audit_log_mode {
+        AuditMode::Batch => Mode::Batch,
+        AuditMode::Blocking => Mode::Blocking,
+        AuditMode::BlockingStrict => Mode::BlockingStrict,
+    };
+    let anonymous_reads = match arguments.audit_anonymous_reads {
+        AuditLevel::None => AnonymousReads::None,
+        AuditLevel::Metadata => AnonymousReads::Metadata,
+    };
+    let audit = Audit::to_file(path, rotation, system_clock())
+        .with_context(|| format!("--audit-log-path {}", path.display()))?;
+    Ok(audit.with_mode(mode).with_anonymous_reads(anonymous_reads))
 }
 
 /// Runs the controllers on the server's own service.

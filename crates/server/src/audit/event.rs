@@ -11,6 +11,7 @@ use windlass_api::timestamp;
 
 use super::{Ending, Open, Record, sources, uri};
 use crate::body::Body;
+use crate::chain::authz::Decision;
 use crate::limits;
 use crate::request::info::{ResourcePath, Target};
 use crate::user::User;
@@ -36,7 +37,8 @@ struct Event<'a> {
     user_agent: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     object_ref: Option<ObjectReference<'a>>,
-    response_status: ResponseStatus<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_status: Option<ResponseStatus<'a>>,
     request_received_timestamp: String,
     stage_timestamp: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -91,10 +93,25 @@ struct Empty {}
 
 #[derive(Serialize)]
 struct Annotations<'a> {
-    #[serde(rename = "authorization.k8s.io/decision")]
-    decision: &'static str,
-    #[serde(rename = "authorization.k8s.io/reason")]
-    reason: &'a str,
+    #[serde(rename = "authorization.k8s.io/decision", skip_serializing_if = "Option::is_none")]
+    decision: Option<&'static str>,
+    #[serde(rename = "authorization.k8s.io/reason", skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    /// Events of callers without a credential that the limit left out before this one.
+    #[serde(
+        rename = "audit.windlass.dev/suppressed-events",
+        skip_serializing_if = "Option::is_none"
+    )]
+    suppressed: Option<String>,
+}
+
+/// Which event of a request it is.
+#[derive(Clone, Copy)]
+pub(super) enum Stage {
+    /// Before it had any effect.
+    RequestReceived,
+    /// When it is known how it ended, and how many events were left out before.
+    End(u64),
 }
 
 /// What an event tells of the object in an answer: names, never content.
@@ -149,8 +166,12 @@ fn word<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<String>, D::
 }
 
 /// The event of a request as a line of JSON.
-pub(super) fn line(record: &Record<'_>, open: &Open<'_>) -> Vec<u8> {
+pub(super) fn line(record: &Record<'_>, open: &Open<'_>, stage: Stage) -> Vec<u8> {
     let parts = open.parts;
+    let suppressed = match stage {
+        Stage::RequestReceived | Stage::End(0) => None,
+        Stage::End(number) => Some(number.to_string()),
+    };
     let path = match record.info.as_ref().map(|info| &info.target) {
         Some(Target::Resource(path)) => Some(path),
         Some(Target::Path) | None => None,
@@ -160,7 +181,10 @@ pub(super) fn line(record: &Record<'_>, open: &Open<'_>) -> Vec<u8> {
         api_version: "audit.k8s.io/v1",
         level: "Metadata",
         audit_id: String::from_utf8_lossy(open.id.as_bytes()),
-        stage: stage(&open.ending),
+        stage: match stage {
+            Stage::RequestReceived => "RequestReceived",
+            Stage::End(_) => end_stage(&open.ending),
+        },
         request_uri: uri::shown(&parts.uri),
         verb: match &record.info {
             Some(info) => info.verb.into(),
@@ -171,13 +195,13 @@ pub(super) fn line(record: &Record<'_>, open: &Open<'_>) -> Vec<u8> {
         source_ips: sources::of(open.peer, &parts.headers),
         user_agent: user_agent(&parts.headers),
         object_ref: path.map(|path| reference(path, &open.ending)),
-        response_status: response_status(path, &open.ending),
+        response_status: match stage {
+            Stage::RequestReceived => None,
+            Stage::End(_) => Some(response_status(path, &open.ending)),
+        },
         request_received_timestamp: timestamp::format_micro(open.received),
         stage_timestamp: timestamp::format_micro((open.clock)()),
-        annotations: record.decision.as_ref().map(|decision| Annotations {
-            decision: if decision.is_allow() { "allow" } else { "forbid" },
-            reason: decision.reason(),
-        }),
+        annotations: annotations(record.decision.as_ref(), suppressed),
     };
     let mut line = Vec::with_capacity(1024);
     // Nothing in an event cannot be written, and memory does not fail.
@@ -197,7 +221,18 @@ impl UserInfo<'_> {
     }
 }
 
-fn stage(ending: &Ending) -> &'static str {
+fn annotations(decision: Option<&Decision>, suppressed: Option<String>) -> Option<Annotations<'_>> {
+    if decision.is_none() && suppressed.is_none() {
+        return None;
+    }
+    Some(Annotations {
+        decision: decision.map(|it| if it.is_allow() { "allow" } else { "forbid" }),
+        reason: decision.map(Decision::reason),
+        suppressed,
+    })
+}
+
+fn end_stage(ending: &Ending) -> &'static str {
     match ending {
         Ending::Answered { watch: true, .. } => "ResponseStarted",
         Ending::Answered { .. } | Ending::Failed(_) | Ending::Left => "ResponseComplete",

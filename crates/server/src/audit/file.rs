@@ -11,6 +11,7 @@ use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use time::{Duration, OffsetDateTime, PrimitiveDateTime, UtcOffset};
 
+use crate::limits;
 use crate::server::Clock;
 
 /// When a file is full, and how long full ones are kept.
@@ -66,22 +67,17 @@ impl LogFile {
         Ok(file)
     }
 
-    /// Adds lines. Returns how many could not be written, and why.
+    /// Adds lines. Calls `written` with how many lines were, or were not, in order.
     pub fn append<'a>(
         &mut self,
         lines: impl Iterator<Item = &'a [u8]>,
-    ) -> Option<(usize, io::Error)> {
-        let mut failed: Option<(usize, io::Error)> = None;
-        let mut note = |count: usize, written: io::Result<()>| {
-            if let Err(error) = written {
-                failed = Some((failed.take().map_or(0, |(lost, _)| lost) + count, error));
-            }
-        };
+        mut written: impl FnMut(usize, io::Result<()>),
+    ) {
         let (mut piece, mut count) = (Vec::new(), 0);
         for line in lines {
             let room = self.room();
             if !piece.is_empty() && (piece.len() + line.len()) as u64 > room.min(PIECE as u64) {
-                note(count, self.write(&piece));
+                written(count, self.write(&piece));
                 piece.clear();
                 count = 0;
             }
@@ -89,9 +85,20 @@ impl LogFile {
             count += 1;
         }
         if count > 0 {
-            note(count, self.write(&piece));
+            written(count, self.write(&piece));
         }
-        failed
+    }
+
+    /// Whether an event could be written now: writes as many bytes, and removes them again. What is no file
+    /// cannot be tried without a trace.
+    pub fn probe(&mut self) -> io::Result<()> {
+        let open = self.current()?;
+        if !open.regular {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let written = open.file.write_all(&[b'\n'; limits::AUDIT_EVENT]);
+        open.file.set_len(open.size)?;
+        written
     }
 
     /// Has the system write everything to the disk.

@@ -55,6 +55,7 @@ async fn requests_wait_rather_than_go_unseen() {
             for number in 0..500 {
                 let id = HeaderValue::from_str(&format!("{task}-{number}")).unwrap();
                 let mut record = audit.begin(&peer, &parts, &id, &clock);
+                record.user = Some(Arc::new(User::authenticated("jane", "", vec![])));
                 record.failed(&Error::Timeout);
                 record.complete().await;
             }

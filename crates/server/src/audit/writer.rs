@@ -1,12 +1,12 @@
 //! The thread that writes events, and the queue in front of it.
 
 use std::io::{self, Write as _};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use time::{Duration, OffsetDateTime};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::file::LogFile;
 use crate::limits;
@@ -25,10 +25,22 @@ pub(super) enum Output {
 pub(super) struct Counts {
     events: AtomicU64,
     lost: AtomicU64,
+    suppressed: AtomicU64,
+    failing: AtomicBool,
 }
 
 impl Counts {
-    /// As Prometheus text, under Kubernetes' names.
+    /// Counts an event that the limit on callers without a credential left out.
+    pub fn suppressed(&self) {
+        self.suppressed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether the last event could not be written.
+    pub fn is_failing(&self) -> bool {
+        self.failing.load(Ordering::Relaxed)
+    }
+
+    /// As Prometheus text, under Kubernetes' names where it has one.
     pub fn write(&self, out: &mut String) {
         let (events, lost) =
             (self.events.load(Ordering::Relaxed), self.lost.load(Ordering::Relaxed));
@@ -38,6 +50,14 @@ impl Counts {
         out.push_str("# HELP apiserver_audit_error_total Audit events that could not be written\n");
         out.push_str("# TYPE apiserver_audit_error_total counter\n");
         out.push_str(&format!("apiserver_audit_error_total{{plugin=\"log\"}} {lost}\n"));
+        let suppressed = self.suppressed.load(Ordering::Relaxed);
+        out.push_str("# HELP windlass_audit_events_suppressed_total Audit events of requests without a credential left out by the rate limit\n");
+        out.push_str("# TYPE windlass_audit_events_suppressed_total counter\n");
+        out.push_str(&format!("windlass_audit_events_suppressed_total {suppressed}\n"));
+        let failing = u8::from(self.is_failing());
+        out.push_str("# HELP windlass_audit_log_failing 1 while audit events cannot be written\n");
+        out.push_str("# TYPE windlass_audit_log_failing gauge\n");
+        out.push_str(&format!("windlass_audit_log_failing {failing}\n"));
     }
 }
 
@@ -66,6 +86,8 @@ struct Line {
     bytes: Vec<u8>,
     /// Given back when the line is written.
     _room: Option<OwnedSemaphorePermit>,
+    /// Waits for the line to be written.
+    waiter: Option<oneshot::Sender<Result<(), io::ErrorKind>>>,
 }
 
 impl Writer {
@@ -87,6 +109,22 @@ impl Writer {
 
     /// Hands a line over.
     pub fn push(&self, bytes: Vec<u8>, room: Option<OwnedSemaphorePermit>) {
+        self.enqueue(Line { bytes, _room: room, waiter: None });
+    }
+
+    /// Hands a line over and waits until it is written.
+    pub async fn write(
+        &self,
+        bytes: Vec<u8>,
+        room: Option<OwnedSemaphorePermit>,
+    ) -> Result<(), io::ErrorKind> {
+        let (waiter, written) = oneshot::channel();
+        self.enqueue(Line { bytes, _room: room, waiter: Some(waiter) });
+        // The thread ended without it.
+        written.await.unwrap_or(Err(io::ErrorKind::BrokenPipe))
+    }
+
+    fn enqueue(&self, line: Line) {
         let mut queue = self.shared.lock();
         self.shared.counts.events.fetch_add(1, Ordering::Relaxed);
         if queue.closed {
@@ -94,7 +132,7 @@ impl Writer {
             return;
         }
         let was_empty = queue.lines.is_empty();
-        queue.lines.push(Line { bytes, _room: room });
+        queue.lines.push(line);
         drop(queue);
         if was_empty {
             self.shared.wake.notify_one();
@@ -125,7 +163,7 @@ impl Writer {
 }
 
 /// How many places a line takes: a client can make it a hundred times as long as others are.
-fn places(bytes: usize) -> u32 {
+pub(super) fn places(bytes: usize) -> u32 {
     let places = bytes.div_ceil(limits::AUDIT_EVENT).clamp(1, limits::AUDIT_QUEUE);
     u32::try_from(places).unwrap_or(u32::MAX)
 }
@@ -141,15 +179,25 @@ impl Shared {
         self.queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// What waits, when something does; nothing at the end.
-    fn next(&self) -> Vec<Line> {
-        let mut queue = self.lock();
-        while queue.lines.is_empty() && !queue.closed {
-            queue = self.wake.wait(queue).unwrap_or_else(|poisoned| poisoned.into_inner());
-        }
-        std::mem::take(&mut queue.lines)
+    /// What waits, when something does, or nothing after [`PROBE_EVERY`]; none at the end.
+    fn next(&self) -> Option<Vec<Line>> {
+        let queue = self.lock();
+        let waiting = |queue: &mut Queue| queue.lines.is_empty() && !queue.closed;
+        let mut queue = if self.counts.is_failing() {
+            let waited = self.wake.wait_timeout_while(queue, PROBE_EVERY, waiting);
+            waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0
+        } else {
+            let waited = self.wake.wait_while(queue, waiting);
+            waited.unwrap_or_else(|poisoned| poisoned.into_inner())
+        };
+        let lines = std::mem::take(&mut queue.lines);
+        if lines.is_empty() && queue.closed { None } else { Some(lines) }
     }
 }
+
+/// How often a disk that failed is tried again while no event comes: a server that is not ready for that
+/// reason gets no requests.
+const PROBE_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// How often a disk that fails is complained about.
 const COMPLAIN_EVERY: Duration = Duration::MINUTE;
@@ -164,35 +212,74 @@ struct Work {
 
 impl Work {
     fn run(mut self) {
-        loop {
-            let lines = self.shared.next();
+        while let Some(lines) = self.shared.next() {
             if lines.is_empty() {
-                break;
+                self.probe();
+            } else {
+                self.write(lines);
             }
-            self.write(&lines);
         }
         if let Output::File(file) = &self.output {
             file.sync();
         }
     }
 
-    fn write(&mut self, lines: &[Line]) {
+    fn probe(&mut self) {
+        if let Output::File(file) = &mut self.output
+            && file.probe().is_ok()
+        {
+            self.recovered();
+        }
+    }
+
+    fn write(&mut self, mut lines: Vec<Line>) {
+        let mut waiters: Vec<_> = lines.iter_mut().map(|line| line.waiter.take()).collect();
+        let mut waiters = waiters.drain(..);
+        let mut outcomes = Vec::new();
+        let mut done = |count: usize, written: io::Result<()>| {
+            let told = match &written {
+                Ok(()) => Ok(()),
+                Err(error) => Err(error.kind()),
+            };
+            for waiter in waiters.by_ref().take(count).flatten() {
+                // Whoever does not wait any more has been counted all the same.
+                let _ = waiter.send(told);
+            }
+            outcomes.push((count, written));
+        };
         let bytes = lines.iter().map(|line| line.bytes.as_slice());
-        let failed = match &mut self.output {
-            Output::File(file) => file.append(bytes),
+        match &mut self.output {
+            Output::File(file) => file.append(bytes, done),
             Output::Stdout => {
                 let all: Vec<u8> = bytes.flatten().copied().collect();
                 let mut out = io::stdout().lock();
-                let written = out.write_all(&all).and_then(|()| out.flush());
-                written.err().map(|error| (lines.len(), error))
+                done(lines.len(), out.write_all(&all).and_then(|()| out.flush()));
             }
-        };
-        let Some((lost, error)) = failed else { return };
-        self.shared.counts.lost.fetch_add(lost as u64, Ordering::Relaxed);
+        }
+        for (count, written) in outcomes {
+            match written {
+                Ok(()) => self.recovered(),
+                Err(error) => self.failed(count, &error),
+            }
+        }
+    }
+
+    fn failed(&mut self, lost: usize, error: &io::Error) {
+        let counts = &self.shared.counts;
+        counts.lost.fetch_add(lost as u64, Ordering::Relaxed);
+        counts.failing.store(true, Ordering::Relaxed);
         let now = (self.clock)();
         if self.complained.is_none_or(|last| now - last >= COMPLAIN_EVERY) {
             self.complained = Some(now);
             tracing::error!(%error, lost, "audit events could not be written and are lost");
+        }
+    }
+
+    fn recovered(&mut self) {
+        if self.shared.counts.failing.swap(false, Ordering::Relaxed) {
+            let lost = self.shared.counts.lost.load(Ordering::Relaxed);
+            self.complained = None;
+            tracing::warn!(lost, "audit events are written again");
         }
     }
 }

@@ -8,7 +8,7 @@ use futures::FutureExt;
 use http::Method;
 use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
-use windlass_server::audit::{Audit, Rotation};
+use windlass_server::audit::{AnonymousReads, Audit, Mode, Rotation};
 use windlass_server::body::Incoming;
 use windlass_server::chain::flow::Limits;
 use windlass_server::faults::{Check, Faults};
@@ -378,4 +378,180 @@ async fn what_cannot_be_applied_to_a_secret_is_not_written_down() {
         assert!(!answer.status.is_success(), "{number}");
     }
     assert!(!watched.text().contains("topsecret"));
+}
+
+/// What anybody may read is not logged, unless it is wanted; everything else is.
+#[tokio::test]
+async fn public_reads_have_a_level_of_their_own() {
+    for (level, logged) in [(AnonymousReads::None, false), (AnonymousReads::Metadata, true)] {
+        let watched = Watched::with(move |setup| {
+            setup.audit = std::mem::take(&mut setup.audit).with_anonymous_reads(level);
+        })
+        .await;
+        let server = &watched.server;
+        for path in ["/healthz", "/livez", "/readyz", "/version"] {
+            server.ask(Method::GET, path).anonymous().send().await.expect(200);
+        }
+        server.ask(Method::GET, MAPS).anonymous().send().await.fails(403, "Forbidden");
+        server.ask(Method::POST, "/version").anonymous().send().await.fails(403, "Forbidden");
+        let bad = server.ask(Method::GET, "/version").header("authorization", "Bearer wrong");
+        bad.send().await.fails(401, "Unauthorized");
+        server.get("/version").await.expect(200);
+        let events = watched.events();
+        let paths: Vec<&str> = events.iter().map(|e| e["requestURI"].as_str().unwrap()).collect();
+        let always = [MAPS, "/version", "/version", "/version"];
+        let want = if logged {
+            [&["/healthz", "/livez", "/readyz", "/version"][..], &always].concat()
+        } else {
+            always.to_vec()
+        };
+        assert_eq!(paths, want);
+    }
+}
+
+/// However many requests come without a credential, the log grows by a bounded amount, says how many are
+/// not in it, and has all requests of others.
+#[tokio::test]
+async fn strangers_cannot_fill_the_log() {
+    let watched = Watched::start().await;
+    let server = &watched.server;
+    for number in 0..1500 {
+        let ask = server.ask(Method::GET, MAPS);
+        let (ask, code) = match number % 3 {
+            0 => (ask.anonymous(), 403),
+            1 => (ask.header("authorization", "Bearer wrong"), 401),
+            _ => (server.ask(Method::GET, "/version?timeout=x").anonymous(), 400),
+        };
+        assert_eq!(ask.send().await.status.as_u16(), code);
+        if number % 100 == 0 {
+            server.get(MAPS).await.expect(200);
+        }
+    }
+    let left_out = counted(server, "windlass_audit_events_suppressed_total").await;
+    let events = watched.events();
+    let by_admin = events.iter().filter(|event| event["user"]["username"] == "admin").count();
+    assert_eq!(by_admin, 16, "the lists, and the metrics");
+    let strangers = (events.len() - by_admin) as u64;
+    assert!((1000..1400).contains(&strangers), "{strangers}");
+    assert_eq!(strangers + left_out, 1500);
+    let said: u64 = events
+        .iter()
+        .filter_map(|e| e["annotations"]["audit.windlass.dev/suppressed-events"].as_str())
+        .map(|text| text.parse::<u64>().unwrap())
+        .sum();
+    assert!(said <= left_out, "{said} of {left_out}");
+}
+
+/// A log on a disk that can be full: a link to `/dev/full`, where every write fails with ENOSPC.
+struct Disk {
+    dir: tempfile::TempDir,
+}
+
+impl Disk {
+    fn new() -> Disk {
+        let disk = Disk { dir: tempfile::tempdir().unwrap() };
+        disk.empty();
+        disk
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("audit.log")
+    }
+
+    fn fill(&self) {
+        self.link("/dev/full".as_ref());
+    }
+
+    fn empty(&self) {
+        std::fs::File::create(self.dir.path().join("file")).unwrap();
+        self.link(&self.dir.path().join("file"));
+    }
+
+    fn link(&self, to: &std::path::Path) {
+        let new = self.dir.path().join("new");
+        std::os::unix::fs::symlink(to, &new).unwrap();
+        std::fs::rename(new, self.path()).unwrap();
+    }
+
+    async fn server(&self, mode: Mode) -> TestServer {
+        let path = self.path();
+        TestServer::with(move |setup| {
+            let audit = Audit::to_file(&path, Rotation::default(), system_clock()).unwrap();
+            setup.audit = audit.with_mode(mode);
+        })
+        .await
+    }
+}
+
+#[tokio::test]
+async fn a_strict_log_rejects_what_it_cannot_log() {
+    let disk = Disk::new();
+    let server = disk.server(Mode::BlockingStrict).await;
+    let map = format!("{MAPS}/m");
+    server.post(MAPS, &config_map("m")).await.expect(201);
+    disk.fill();
+    let before = server.revision();
+    for answer in [
+        server.post(MAPS, &config_map("n")).await,
+        server.put(&map, &config_map("m")).await,
+        server.patch(&map, "merge", &json!({"data": {"k": "w"}})).await,
+        server.delete(&map).await,
+        server.delete(MAPS).await,
+        server.get(&map).await,
+    ] {
+        let text = answer.fails(503, "ServiceUnavailable");
+        assert_eq!(text, "rejected because the audit event could not be written: no storage space");
+        assert_eq!(answer.headers["retry-after"], "1");
+    }
+    assert_eq!(server.revision(), before, "nothing was written");
+    // Health is not logged, so it can be asked, and says what is the matter.
+    let health = |path| server.ask(Method::GET, path).anonymous().send();
+    assert_eq!(health("/livez").await.status, 200);
+    let ready = health("/readyz").await;
+    assert_eq!(ready.status, 500);
+    assert!(String::from_utf8_lossy(&ready.body).contains("[-]audit-log failed"));
+    disk.empty();
+    // The server finds out by itself that there is room: nobody sends requests to one that is not ready.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while health("/readyz").await.status != 200 {
+        assert!(std::time::Instant::now() < deadline, "it is not ready again");
+        tokio::task::yield_now().await;
+    }
+    server.post(MAPS, &config_map("n")).await.expect(201);
+}
+
+#[tokio::test]
+async fn a_strict_log_has_a_request_before_it_has_an_effect() {
+    let disk = Disk::new();
+    let server = disk.server(Mode::BlockingStrict).await;
+    let made = server.post(MAPS, &config_map("m")).await;
+    let id = made.headers["audit-id"].to_str().unwrap().to_owned();
+    // No wait: what was answered is in the file.
+    let text = std::fs::read_to_string(disk.path()).unwrap();
+    let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let events: Vec<Value> = events.filter(|event| event["auditID"] == id.as_str()).collect();
+    let stages: Vec<&str> = events.iter().map(|event| event["stage"].as_str().unwrap()).collect();
+    assert_eq!(stages, ["RequestReceived", "ResponseComplete"]);
+    assert_eq!(events[0]["responseStatus"], Value::Null);
+    assert_eq!(
+        (&events[0]["user"]["username"], &events[0]["verb"]),
+        (&json!("admin"), &json!("create"))
+    );
+    assert_eq!(events[1]["responseStatus"]["code"], 201);
+}
+
+#[tokio::test]
+async fn other_logs_lose_events_and_say_so() {
+    for mode in [Mode::Batch, Mode::Blocking] {
+        let disk = Disk::new();
+        let server = disk.server(mode).await;
+        disk.fill();
+        server.post(MAPS, &config_map("m")).await.expect(201);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while counted(&server, "windlass_audit_log_failing").await == 0 {
+            assert!(std::time::Instant::now() < deadline, "it is not said");
+        }
+        assert!(counted(&server, "apiserver_audit_error_total{plugin=\"log\"}").await > 0);
+        assert_eq!(server.ask(Method::GET, "/readyz").anonymous().send().await.status, 200);
+    }
 }

@@ -4,7 +4,7 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ValueEnum};
 
 use super::values::{self, Plugin};
 
@@ -91,17 +91,55 @@ pub struct InflightArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Audit")]
 pub struct AuditArgs {
-    /// File to write one audit.k8s.io/v1 event to for every request; - is standard output
-    /// [default: none is written].
+    /// Audit log: a file with one audit.k8s.io/v1 event for every request; - is standard output
+    /// [default: no audit log].
     #[arg(long, value_name = "FILE")]
     pub audit_log_path: Option<PathBuf>,
-    /// Size of that file in megabytes at which it is put aside for a new one.
+    /// Size in megabytes at which the audit log is rotated.
     #[arg(long, value_name = "MEGABYTES", default_value_t = 100, requires = "audit_log_path")]
     pub audit_log_maxsize: u64,
-    /// How many files that were put aside are kept; 0 keeps all.
-    #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "audit_log_path")]
+    /// Number of rotated files to keep; 0 keeps all, which lets the audit log fill the disk.
+    #[arg(long, value_name = "NUMBER", default_value_t = 10, requires = "audit_log_path")]
     pub audit_log_maxbackup: usize,
-    /// How many days files that were put aside are kept; 0 keeps them for ever.
+    /// Days to keep rotated files; 0 sets no limit.
     #[arg(long, value_name = "DAYS", default_value_t = 0, requires = "audit_log_path")]
     pub audit_log_maxage: u32,
+    /// How requests depend on their audit events.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "MODE",
+        default_value = "batch",
+        requires = "audit_log_path"
+    )]
+    pub audit_log_mode: AuditMode,
+    /// Audit level of permitted reads of health and version without a credential.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "LEVEL",
+        default_value = "none",
+        requires = "audit_log_path"
+    )]
+    pub audit_anonymous_reads: AuditLevel,
+}
+
+/// How requests depend on their audit events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AuditMode {
+    /// Answer when the event is queued; wait if the queue is full.
+    Batch,
+    /// Answer when the event is written, or could not be.
+    Blocking,
+    /// Also write an event before the request has any effect, and reject the request if that fails.
+    BlockingStrict,
+}
+
+/// What is logged of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AuditLevel {
+    /// Nothing.
+    None,
+    /// Everything but bodies.
+    Metadata,
 }

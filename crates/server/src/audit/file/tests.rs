@@ -48,7 +48,22 @@ impl Bench {
 
 #[track_caller]
 fn append(file: &mut LogFile, lines: &[&str]) {
-    assert!(file.append(lines.iter().map(|line| line.as_bytes())).is_none());
+    let (lost, error) = append_all(file, lines);
+    assert!(error.is_none(), "{lost} lines: {error:?}");
+}
+
+/// How many lines could not be written, and why not the last of them.
+fn append_all(file: &mut LogFile, lines: &[&str]) -> (usize, Option<io::Error>) {
+    let (mut told, mut lost, mut last) = (0, 0, None);
+    file.append(lines.iter().map(|line| line.as_bytes()), |count, written| {
+        told += count;
+        if let Err(error) = written {
+            lost += count;
+            last = Some(error);
+        }
+    });
+    assert_eq!(told, lines.len(), "every line is accounted for");
+    (lost, last)
 }
 
 #[test]
@@ -80,7 +95,7 @@ fn no_line_is_lost_or_cut_whatever_the_sizes() {
     let mut file = bench.open(300, Rotation::default());
     let lines: Vec<String> = (0..500).map(|n| format!("{n:05}{}\n", "x".repeat(n % 97))).collect();
     for batch in lines.chunks(7) {
-        assert!(file.append(batch.iter().map(|line| line.as_bytes())).is_none());
+        append(&mut file, &batch.iter().map(String::as_str).collect::<Vec<_>>());
         bench.pass(Duration::SECOND);
     }
     assert_eq!(bench.text(), lines.concat());
@@ -160,9 +175,10 @@ fn what_cannot_be_written_is_said_and_the_next_is_tried_again() {
     let mut file = LogFile::open(&place.join("audit.log"), Rotation::default(), clock).unwrap();
     fs::remove_dir_all(&place).unwrap();
     fs::write(&place, "in the way").unwrap();
-    let (lost, _) = file.append([b"a\n".as_slice(), b"b\n"].into_iter()).expect("a failure");
-    assert_eq!(lost, 2);
+    assert_eq!(append_all(&mut file, &["a\n", "b\n"]).0, 2);
+    assert!(file.probe().is_err());
     fs::remove_file(&place).unwrap();
+    file.probe().unwrap();
     append(&mut file, &["c\n"]);
     assert_eq!(fs::read_to_string(place.join("audit.log")).unwrap(), "c\n");
 }
@@ -171,8 +187,9 @@ fn what_cannot_be_written_is_said_and_the_next_is_tried_again() {
 fn a_full_disk_loses_lines_but_no_device() {
     let clock: Clock = Arc::new(|| OffsetDateTime::UNIX_EPOCH);
     let open = |path| LogFile::open(Path::new(path), Rotation::default(), clock.clone()).unwrap();
-    let (lost, error) = open("/dev/full").append([b"a\n".as_slice()].into_iter()).unwrap();
-    assert_eq!((lost, error.kind()), (1, io::ErrorKind::StorageFull));
+    let (lost, error) = append_all(&mut open("/dev/full"), &["a\n"]);
+    assert_eq!((lost, error.unwrap().kind()), (1, io::ErrorKind::StorageFull));
+    assert!(open("/dev/full").probe().is_err());
     let mut null = open("/dev/null");
     null.max_bytes = 1;
     append(&mut null, &["one\n", "two\n", "three\n"]);
