@@ -3,7 +3,7 @@
 use std::fmt;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use der::asn1::{ObjectIdentifier, OctetString};
+use der::asn1::{AnyRef, ObjectIdentifier, OctetString};
 use der::{Decode, Encode};
 use rustls_pki_types::CertificateDer;
 use x509_cert::certificate::Version;
@@ -29,7 +29,19 @@ pub struct Certificate {
     user_ids: Vec<String>,
     validity: Validity,
     public_key: PublicKey,
+    version: Version,
     extensions: Extensions,
+}
+
+/// A certificate's signature, for whoever verifies it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateSignature {
+    /// The `TBSCertificate`, byte for byte.
+    pub message: Vec<u8>,
+    /// The contents of the `AlgorithmIdentifier`, without the tag and length of its SEQUENCE.
+    pub algorithm: Vec<u8>,
+    /// The contents of the BIT STRING.
+    pub signature: Vec<u8>,
 }
 
 /// What the extensions say that we look at.
@@ -83,6 +95,7 @@ impl Certificate {
             user_ids: identity.user_ids,
             validity: Validity::decoded(&fields.validity)?,
             public_key: PublicKey::from_der(&fields.public_key.to_der().map_err(&malformed)?)?,
+            version: fields.version,
             extensions,
             der: CertificateDer::from(der.to_vec()),
         })
@@ -158,6 +171,25 @@ impl Certificate {
         &self.public_key
     }
 
+    /// Whether it is of version 3. Older ones have no extensions.
+    pub fn is_version_3(&self) -> bool {
+        self.version == Version::V3
+    }
+
+    /// Its signature and what is signed.
+    pub fn signature(&self) -> Result<CertificateSignature, Error> {
+        let malformed = Error::malformed(WHAT);
+        let signed = SignedFields::from_der(&self.der).map_err(&malformed)?;
+        let algorithm = signed.algorithm.to_der().map_err(&malformed)?;
+        let algorithm = AnyRef::from_der(&algorithm).map_err(&malformed)?;
+        let signature = signed.signature.as_bytes();
+        Ok(CertificateSignature {
+            message: signed.tbs.to_der().map_err(&malformed)?,
+            algorithm: algorithm.value().to_vec(),
+            signature: signature.ok_or_else(|| refuse("the signature has unused bits"))?.to_vec(),
+        })
+    }
+
     /// Whether `authority` is named as its issuer. The signature is not looked at.
     pub fn is_issued_in_the_name_of(&self, authority: &Self) -> bool {
         self.issuer == authority.subject
@@ -177,7 +209,7 @@ impl Certificate {
     }
 
     /// Whether it may sign certificates, or why not.
-    pub(crate) fn check_authority(&self) -> Result<(), Error> {
+    pub fn check_authority(&self) -> Result<(), Error> {
         if !self.extensions.is_authority {
             return Err(Error::NotAuthority("its basic constraints do not say so"));
         }

@@ -47,7 +47,7 @@ pub use alt_name::AltName;
 pub use asking::{write_request, write_stub_request};
 pub use authority::{Authority, Leaf, issue};
 pub use aws_lc_rs::rand::{SecureRandom, SystemRandom};
-pub use certificate::Certificate;
+pub use certificate::{Certificate, CertificateSignature};
 pub use error::Error;
 pub use foreign::{
     AltNames, Anchor, AnchorError, BlockError, BundleCertificates, BundleError, CertificateRequest,

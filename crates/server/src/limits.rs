@@ -137,3 +137,10 @@ pub const AUDIT_ANONYMOUS_BURST: u32 = 1000;
 /// The same per second, in the long run: at most 170 MiB a day, so that whoever can connect can neither fill
 /// the disk nor push a week of other events out of ten files of 100 MiB.
 pub const AUDIT_ANONYMOUS_RATE: f64 = 1.0;
+
+/// Handshakes that failed because of a certificate, and are logged at info level at once. Anybody who
+/// connects can cause them.
+pub const HANDSHAKE_LOG_BURST: u32 = 10;
+
+/// The same per second, in the long run: six a minute. The next one says how many were left out.
+pub const HANDSHAKE_LOG_RATE: f64 = 0.1;

@@ -26,6 +26,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::body::{Body, Received};
 use crate::peer::Peer;
 use crate::server::Server;
+use crate::tls::HandshakeLog;
 use crate::{chain, limits};
 
 /// Encrypted bytes that wait for one connection's socket. When a large event goes to thousands of
@@ -43,6 +44,7 @@ pub async fn serve(
     let graceful = GracefulShutdown::new();
     let (open, requests) = mpsc::channel(1);
     let http = Arc::new(http());
+    let failures = Arc::new(HandshakeLog::default());
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -60,13 +62,14 @@ pub async fn serve(
         let watcher = graceful.watcher();
         let acceptor = TlsAcceptor::from(tls.load_full());
         let (server, http, open) = (server.clone(), http.clone(), open.downgrade());
+        let failures = failures.clone();
         tokio::spawn(async move {
             set_options(&stream);
             let accept = acceptor.accept_with(stream, |tls| tls.set_buffer_limit(Some(TLS_BUFFER)));
             let handshake = tokio::time::timeout(limits::HANDSHAKE, accept);
             match handshake.await {
                 Ok(Ok(stream)) => connection(server, &http, stream, address, watcher, open).await,
-                Ok(Err(error)) => tracing::debug!(%address, %error, "TLS handshake failed"),
+                Ok(Err(error)) => failures.report(address, &error),
                 Err(_) => tracing::debug!(%address, "no TLS handshake in time"),
             }
         });

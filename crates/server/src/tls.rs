@@ -3,14 +3,30 @@
 //! A client certificate is not verified in the handshake: like kube-apiserver, a caller with an
 //! unknown certificate is told 401 instead of being cut off, and the CAs can change under open
 //! connections. The handshake still proves that the client holds the key.
+//!
+//! rustls reads certificates of version 3 only, and kube-apiserver those of versions 1 and 2 as well. Of these
+//! the key is read here, and the signature of the handshake is verified by the same algorithms.
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::CryptoProvider;
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key,
+};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::{
+    AlertDescription, CertificateError, DigitallySignedStruct, DistinguishedName, PeerMisbehaved,
+    ServerConfig, SignatureScheme,
+};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, SubjectPublicKeyInfoDer, UnixTime};
+use webpki::{EndEntityCert, RawPublicKeyEntity};
+use windlass_pki::Certificate;
+
+use crate::limits;
+use crate::rate_limit::RateLimit;
 
 /// A certificate chain and its key that TLS cannot be served with.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +51,91 @@ pub fn config(chain: &[u8], key: &[u8]) -> Result<ServerConfig, Unusable> {
     // One ticket is enough for a client to come back with; each costs a write and memory.
     config.send_tls13_tickets = 1;
     Ok(config)
+}
+
+/// Reports handshakes that failed. Those that failed because of a certificate are worth an operator's
+/// attention, but anybody can cause them: only some of them are logged above the debug level.
+pub struct HandshakeLog(RateLimit);
+
+impl Default for HandshakeLog {
+    fn default() -> HandshakeLog {
+        HandshakeLog(RateLimit::new(limits::HANDSHAKE_LOG_BURST, limits::HANDSHAKE_LOG_RATE))
+    }
+}
+
+impl HandshakeLog {
+    /// Logs a failure.
+    pub fn report(&self, address: SocketAddr, error: &io::Error) {
+        let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+        match cause.and_then(certificate_failure) {
+            None => tracing::debug!(%address, %error, "TLS handshake failed"),
+            Some(what) => match self.0.admit(1, Instant::now()) {
+                Some(suppressed) => {
+                    tracing::info!(%address, %error, suppressed, "TLS handshake failed: {what}");
+                }
+                None => tracing::debug!(%address, %error, "TLS handshake failed: {what}"),
+            },
+        }
+    }
+}
+
+/// What is wrong with which certificate, if that is why a handshake failed.
+fn certificate_failure(error: &rustls::Error) -> Option<&'static str> {
+    use AlertDescription::{
+        BadCertificate, CertificateExpired, CertificateRevoked, CertificateUnknown, UnknownCA,
+        UnsupportedCertificate,
+    };
+    match error {
+        rustls::Error::InvalidCertificate(_)
+        | rustls::Error::PeerMisbehaved(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme) => {
+            Some("client certificate rejected")
+        }
+        rustls::Error::AlertReceived(
+            BadCertificate
+            | CertificateExpired
+            | CertificateRevoked
+            | CertificateUnknown
+            | UnknownCA
+            | UnsupportedCertificate,
+        ) => Some("client rejected the serving certificate"),
+        _ => None,
+    }
+}
+
+/// The key of a certificate older than version 3; none of any other.
+fn old_key(
+    certificate: &CertificateDer<'_>,
+) -> Result<Option<SubjectPublicKeyInfoDer<'static>>, rustls::Error> {
+    match EndEntityCert::try_from(certificate) {
+        Err(webpki::Error::UnsupportedCertVersion) => {}
+        Ok(_) | Err(_) => return Ok(None),
+    }
+    let certificate = Certificate::from_der(certificate)
+        .map_err(|_| rustls::Error::InvalidCertificate(CertificateError::BadEncoding))?;
+    Ok(Some(certificate.public_key().as_der().to_vec().into()))
+}
+
+/// As [`rustls::crypto::verify_tls12_signature`], which there is for certificates only.
+fn verify_tls12_with_key(
+    message: &[u8],
+    key: &SubjectPublicKeyInfoDer<'_>,
+    signed: &DigitallySignedStruct,
+    supported: &WebPkiSupportedAlgorithms,
+) -> Result<HandshakeSignatureValid, rustls::Error> {
+    let bad = |error| rustls::Error::InvalidCertificate(error);
+    let key = RawPublicKeyEntity::try_from(key).map_err(|_| bad(CertificateError::BadEncoding))?;
+    let mut mapped = supported.mapping.iter().filter(|(scheme, _)| *scheme == signed.scheme);
+    let (_, algorithms) =
+        mapped.next().ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
+    // In TLS 1.2 a scheme does not say which curve the key is on.
+    let verified = algorithms
+        .iter()
+        .any(|algorithm| key.verify_signature(*algorithm, message, signed.signature()).is_ok());
+    if verified {
+        Ok(HandshakeSignatureValid::assertion())
+    } else {
+        Err(bad(CertificateError::BadSignature))
+    }
 }
 
 /// Asks for a client certificate, takes any, and checks only that the client has its key.
@@ -69,7 +170,12 @@ impl ClientCertVerifier for AskOnly {
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
+        match old_key(certificate)? {
+            Some(key) => verify_tls12_with_key(message, &key, signed, algorithms),
+            None => {
+                rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
+            }
+        }
     }
 
     fn verify_tls13_signature(
@@ -79,10 +185,18 @@ impl ClientCertVerifier for AskOnly {
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
+        match old_key(certificate)? {
+            Some(key) => verify_tls13_signature_with_raw_key(message, &key, signed, algorithms),
+            None => {
+                rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
+            }
+        }
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
+use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer, TrustAnchor, UnixTime};
 use time::OffsetDateTime;
-use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter, KeyUsage};
-use windlass_pki::{Certificate, Validity};
+use webpki::{
+    EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter, KeyUsage, RawPublicKeyEntity,
+};
+use windlass_pki::{Certificate, Purpose};
 
 use crate::limits;
 use crate::user::User;
@@ -18,7 +20,7 @@ pub struct ClientCas {
 
 struct Anchor {
     anchor: TrustAnchor<'static>,
-    validity: Validity,
+    certificate: Certificate,
 }
 
 /// Why a presented certificate is no identity. For the log, never for the client.
@@ -31,6 +33,10 @@ pub enum Refused {
     LongChain,
     #[error("the certificate is not valid for a client here: {0}")]
     Untrusted(webpki::Error),
+    #[error("certificate older than version 3 has expired or is not valid yet")]
+    OldExpired,
+    #[error("certificate older than version 3 not issued by a certificate of the client CA file")]
+    OldIssuer,
     #[error("the certificate names nobody")]
     Nameless,
     #[error("the certificate does not have exactly one user identifier")]
@@ -65,8 +71,8 @@ impl ClientCas {
     /// Trusts the given CA certificates.
     pub fn new(cas: &[CertificateDer<'_>]) -> Result<ClientCas, BadCa> {
         let anchors = cas.iter().map(|ca| {
-            let validity = Certificate::from_der(ca)?.validity();
-            Ok(Anchor { anchor: webpki::anchor_from_trusted_cert(ca)?.to_owned(), validity })
+            let certificate = Certificate::from_der(ca)?;
+            Ok(Anchor { anchor: webpki::anchor_from_trusted_cert(ca)?.to_owned(), certificate })
         });
         Ok(ClientCas { anchors: anchors.collect::<Result<_, BadCa>>()? })
     }
@@ -99,12 +105,16 @@ impl ClientCas {
             return Err(Refused::LongChain);
         }
         let (leaf, rest) = chain.split_first().ok_or(Refused::Unreadable)?;
-        let entity = EndEntityCert::try_from(leaf).map_err(|_| Refused::Unreadable)?;
+        let entity = match EndEntityCert::try_from(leaf) {
+            Ok(entity) => entity,
+            Err(webpki::Error::UnsupportedCertVersion) => return self.verify_old(leaf, now),
+            Err(_) => return Err(Refused::Unreadable),
+        };
         let at = UnixTime::since_unix_epoch(std::time::Duration::from_secs(
             now.unix_timestamp().max(0) as u64,
         ));
         // An anchor is a name and a key to webpki: that a CA has expired is for us to see.
-        let current = self.anchors.iter().filter(|ca| ca.validity.contains(now));
+        let current = self.anchors.iter().filter(|ca| ca.is_valid(now));
         let anchors: Vec<TrustAnchor<'_>> = current.clone().map(|ca| ca.anchor.clone()).collect();
         let path = entity
             .verify_for_usage(
@@ -124,11 +134,69 @@ impl ClientCas {
             until = until.min(between.validity().not_after());
         }
         for ca in current.filter(|ca| ca.anchor == *path.anchor()) {
-            until = until.min(ca.validity.not_after());
+            until = until.min(ca.certificate.validity().not_after());
         }
         let common_name = facts.common_name().unwrap_or_default().to_owned();
         Ok(Verified { common_name, user: user(&facts), until })
     }
+
+    /// Checks a certificate of version 1 or 2, which webpki does not read; Go does, and `openssl x509 -req`
+    /// issues version 1 where no extensions are asked for. Such a certificate has no extensions, so
+    /// it may be used for anything. It must be issued by one of the CAs themselves: Go takes
+    /// intermediates as well, but to check them is for webpki alone.
+    fn verify_old(
+        &self,
+        leaf: &CertificateDer<'_>,
+        now: OffsetDateTime,
+    ) -> Result<Verified, Refused> {
+        let facts = Certificate::from_der(leaf).map_err(|_| Refused::Unreadable)?;
+        if facts.is_version_3() {
+            return Err(Refused::Unreadable);
+        }
+        if !facts.validity().contains(now) {
+            return Err(Refused::OldExpired);
+        }
+        let mut current = self.anchors.iter().filter(|ca| ca.is_valid(now));
+        let issuer = current.find(|ca| ca.has_issued(&facts)).ok_or(Refused::OldIssuer)?;
+        let until = facts.validity().not_after().min(issuer.certificate.validity().not_after());
+        let common_name = facts.common_name().unwrap_or_default().to_owned();
+        Ok(Verified { common_name, user: user(&facts), until })
+    }
+}
+
+impl Anchor {
+    fn is_valid(&self, now: OffsetDateTime) -> bool {
+        self.certificate.validity().contains(now)
+    }
+
+    /// Whether a certificate without extensions is this CA's, and the CA may issue it.
+    fn has_issued(&self, leaf: &Certificate) -> bool {
+        let ca = &self.certificate;
+        // A CA of version 1 cannot say that it is one; that it is in the file does.
+        let may_sign = !ca.is_version_3() || ca.check_authority().is_ok();
+        may_sign
+            && ca.allows(&Purpose::ClientAuth)
+            && self.anchor.name_constraints.is_none()
+            // Nor is a CA a client of its own, in Go.
+            && leaf.public_key() != ca.public_key()
+            && leaf.is_issued_in_the_name_of(ca)
+            && is_signed_by(leaf, ca).unwrap_or(false)
+    }
+}
+
+/// Whether the signature of `leaf` is that of the key of `ca`, by the algorithms and key sizes that webpki
+/// accepts in chains.
+fn is_signed_by(leaf: &Certificate, ca: &Certificate) -> Option<bool> {
+    let signed = leaf.signature().ok()?;
+    let key = SubjectPublicKeyInfoDer::from(ca.public_key().as_der());
+    let key = RawPublicKeyEntity::try_from(&key).ok()?;
+    let mut fitting = webpki::ALL_VERIFICATION_ALGS
+        .iter()
+        .filter(|algorithm| algorithm.signature_alg_id().as_ref() == signed.algorithm);
+    // Several differ in the key they are for only, and each refuses the others' keys.
+    Some(fitting.any(|algorithm| {
+        key.verify_signature(*algorithm, &signed.message, &signed.signature).is_ok()
+    }))
 }
 
 /// The user a certificate names, as Kubernetes reads it.
@@ -174,4 +242,4 @@ impl ExtendedKeyUsageValidator for ClientAuth {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -164,3 +164,115 @@ fn a_pem_file_may_hold_several_cas() {
     assert!(ClientCas::from_pem(b"").is_err());
     assert!(!trusted.is_empty());
 }
+
+/// An element of DER: its bytes, and where its contents begin.
+fn element(der: &[u8]) -> (&[u8], usize) {
+    let (start, length) = match der[1] {
+        short @ ..=0x7f => (2, usize::from(short)),
+        0x81 => (3, usize::from(der[2])),
+        0x82 => (4, usize::from(der[2]) << 8 | usize::from(der[3])),
+        other => panic!("a length of {other:x}"),
+    };
+    (&der[..start + length], start)
+}
+
+fn wrapped(tag: u8, contents: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(contents.len()).unwrap().to_be_bytes();
+    let head = match length {
+        [0, short @ ..=0x7f] => vec![tag, short],
+        [0, long] => vec![tag, 0x81, long],
+        [high, low] => vec![tag, 0x82, high, low],
+    };
+    [head, contents.to_vec()].concat()
+}
+
+/// The certificate as one of version 1, without its extensions, signed by `ca`.
+pub fn version_1(certificate: &[u8], ca: &Authority) -> CertificateDer<'static> {
+    let (whole, start) = element(certificate);
+    let (tbs, fields) = element(&whole[start..]);
+    let (algorithm, _) = element(&whole[start + tbs.len()..]);
+    let (mut rest, mut kept) = (&tbs[fields..], Vec::new());
+    while !rest.is_empty() {
+        let (field, _) = element(rest);
+        // The version and the extensions.
+        if !matches!(field[0], 0xa0 | 0xa3) {
+            kept.extend_from_slice(field);
+        }
+        rest = &rest[field.len()..];
+    }
+    let tbs = wrapped(0x30, &kept);
+    let signature = [vec![0], ca.key().sign(&tbs).unwrap()].concat();
+    let parts = [tbs, algorithm.to_vec(), wrapped(0x03, &signature)].concat();
+    CertificateDer::from(wrapped(0x30, &parts))
+}
+
+#[test]
+fn version_1_counts_as_in_go() {
+    let (ca, other) = (authority("ca", days(-9, 9)), authority("ca", days(-9, 9)));
+    let trusted = cas(&[&authority("another", days(-9, 9)), &ca]);
+    let old = |issuer: &Authority, validity| {
+        version_1(&leaf(issuer, jane(), &[Purpose::ClientAuth], validity), issuer)
+    };
+    let good = [old(&ca, days(-1, 1))];
+    assert!(EndEntityCert::try_from(&good[0]).is_err(), "webpki reads it by now");
+    let verified = trusted.verify(&good, NOW).unwrap();
+    let user = verified.user.unwrap();
+    assert_eq!((user.name.as_str(), user.uid.as_str()), ("jane", "42"));
+    assert_eq!(user.groups, ["dev", "ops", "system:authenticated"]);
+    assert_eq!(verified.until, NOW + Duration::days(1));
+    assert!(trusted.verify(&good, NOW + Duration::days(2)).is_err(), "expired");
+    assert!(trusted.verify(&good, NOW - Duration::days(2)).is_err(), "not yet valid");
+    assert!(ClientCas::default().verify(&good, NOW).is_err());
+
+    let middle = {
+        let (subject, key) = (Subject::new("m", &[]).unwrap(), PrivateKey::generate().unwrap());
+        ca.intermediate(&subject, days(-9, 9), key, serial()).unwrap()
+    };
+    let mut forged = old(&ca, days(-1, 1)).to_vec();
+    *forged.last_mut().unwrap() ^= 1;
+    for (what, chain) in [
+        ("another CA of that name", vec![old(&other, days(-1, 1))]),
+        ("a signature that is not the CA's", vec![CertificateDer::from(forged)]),
+        ("an intermediate", vec![old(&middle, days(-1, 1)), middle.certificate().der().clone()]),
+        ("the CA itself", vec![version_1(ca.certificate().der(), &ca)]),
+    ] {
+        assert!(matches!(name(&trusted, &chain), Err(Refused::OldIssuer)), "{what}");
+    }
+    // What a version 1 certificate has issued counts for nothing: it is no CA.
+    let below = version_1(&leaf(&middle, jane(), &[], days(-1, 1)), &middle);
+    assert!(name(&trusted, &[below, old(&ca, days(-1, 1))]).is_err());
+}
+
+/// Only a CA that may issue certificates for clients is taken for the issuer of one without extensions.
+#[test]
+fn version_1_needs_a_ca() {
+    let root = authority("root", days(-9, 9));
+    let old_root = version_1(root.certificate().der(), &root);
+    let old_leaf = version_1(&leaf(&root, jane(), &[], days(-1, 1)), &root);
+    let trusted = ClientCas::new(std::slice::from_ref(&old_root)).unwrap();
+    assert_eq!(name(&trusted, std::slice::from_ref(&old_leaf)).unwrap(), "jane");
+    assert!(name(&trusted, &[old_root]).is_err(), "the CA's own certificate");
+
+    let key = PrivateKey::generate().unwrap();
+    let request = Leaf {
+        subject: Subject::new("root", &[]).unwrap(),
+        alt_names: Vec::new(),
+        purposes: vec![Purpose::ClientAuth],
+        validity: days(-1, 1),
+        public_key: key.public_key(),
+        serial: serial(),
+    };
+    // A leaf of the same name in the file of CAs: an issuer by name and key, but no CA.
+    let no_ca: CertificateDer<'static> = issue(&root, &request).unwrap().into();
+    let pem = key.to_pem().unwrap();
+    let key = PrivateKey::from_pem(pem.as_bytes()).unwrap();
+    let signer =
+        Authority::self_signed(&Subject::new("root", &[]).unwrap(), days(-9, 9), key, serial());
+    let below = version_1(&old_leaf_template(&root), &signer.unwrap());
+    let trusted = ClientCas::new(&[no_ca]).unwrap();
+    assert!(matches!(name(&trusted, &[below]), Err(Refused::OldIssuer)));
+}
+
+fn old_leaf_template(root: &Authority) -> Vec<u8> {
+    leaf(root, jane(), &[], days(-1, 1)).to_vec()
+}

@@ -1,0 +1,160 @@
+use std::fmt;
+
+use rustls::client::ResolvesClientCert;
+use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, ClientConnection, ServerConnection, SupportedProtocolVersion};
+use rustls_pki_types::ServerName;
+use time::{Duration, OffsetDateTime};
+use windlass_pki::{
+    AltName, Authority, Leaf, PrivateKey, Purpose, Serial, Subject, SystemRandom, Validity, issue,
+};
+
+use super::*;
+use crate::chain::authn::client_cert::ClientCas;
+use crate::chain::authn::client_cert::tests::version_1;
+
+fn serial() -> Serial {
+    Serial::random(&SystemRandom::new()).unwrap()
+}
+
+fn day() -> Validity {
+    Validity::lasting(OffsetDateTime::now_utc() - Duration::HOUR, Duration::DAY).unwrap()
+}
+
+fn authority() -> Authority {
+    let (subject, key) = (Subject::new("ca", &[]).unwrap(), PrivateKey::generate().unwrap());
+    Authority::self_signed(&subject, day(), key, serial()).unwrap()
+}
+
+fn certificate(ca: &Authority, key: &PrivateKey, purpose: Purpose) -> windlass_pki::Certificate {
+    let leaf = Leaf {
+        subject: Subject::new("jane", &[]).unwrap(),
+        alt_names: vec![AltName::Dns("localhost".into())],
+        purposes: vec![purpose],
+        validity: day(),
+        public_key: key.public_key(),
+        serial: serial(),
+    };
+    windlass_pki::Certificate::from_der(&CertificateDer::from(issue(ca, &leaf).unwrap())).unwrap()
+}
+
+/// Presents a certificate whatever it is; rustls' own way checks it first.
+struct Presents(Arc<CertifiedKey>);
+
+impl fmt::Debug for Presents {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Presents")
+    }
+}
+
+impl ResolvesClientCert for Presents {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.clone())
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+/// A client that trusts any server.
+#[derive(Debug)]
+struct TrustsAll(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for TrustsAll {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// The certificates that the server has after a handshake with a client that presents `chain` and signs
+/// with `key`.
+fn handshake(
+    version: &'static SupportedProtocolVersion,
+    chain: Vec<CertificateDer<'static>>,
+    key: &PrivateKey,
+) -> Result<Vec<CertificateDer<'static>>, rustls::Error> {
+    let (ca, serving) = (authority(), PrivateKey::generate().unwrap());
+    let pem = certificate(&ca, &serving, Purpose::ServerAuth).to_pem();
+    let server = config(pem.as_bytes(), serving.to_pem().unwrap().as_bytes()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let block = windlass_pki::pem::private_key(key.to_pem().unwrap().as_bytes()).unwrap();
+    let der = PrivateKeyDer::try_from(block.contents.to_vec()).unwrap();
+    let signer = provider.key_provider.load_private_key(der).unwrap();
+    let presents = Arc::new(CertifiedKey::new(chain, signer));
+    let client = ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[version])
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(TrustsAll(provider)))
+        .with_client_cert_resolver(Arc::new(Presents(presents)));
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut client = ClientConnection::new(Arc::new(client), name).unwrap();
+    let mut server = ServerConnection::new(Arc::new(server)).unwrap();
+    while client.is_handshaking() || server.is_handshaking() {
+        let mut bytes = Vec::new();
+        client.write_tls(&mut bytes).unwrap();
+        server.read_tls(&mut bytes.as_slice()).unwrap();
+        server.process_new_packets()?;
+        let mut bytes = Vec::new();
+        server.write_tls(&mut bytes).unwrap();
+        client.read_tls(&mut bytes.as_slice()).unwrap();
+        client.process_new_packets()?;
+    }
+    let chain = server.peer_certificates().unwrap_or_default();
+    Ok(chain.iter().map(|one| one.clone().into_owned()).collect())
+}
+
+#[test]
+fn certificates_of_all_versions_come_through_the_handshake() {
+    let (ca, key) = (authority(), PrivateKey::generate().unwrap());
+    let new = certificate(&ca, &key, Purpose::ClientAuth).der().clone();
+    let old = version_1(&new, &ca);
+    let cas = ClientCas::new(&[ca.certificate().der().clone()]).unwrap();
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        for certificate in [&new, &old] {
+            let chain = handshake(version, vec![certificate.clone()], &key).unwrap();
+            assert_eq!(chain, std::slice::from_ref(certificate));
+            let verified = cas.verify(&chain, OffsetDateTime::now_utc()).unwrap();
+            assert_eq!(verified.user.unwrap().name, "jane");
+            // Somebody else's certificate.
+            let thief = PrivateKey::generate().unwrap();
+            let refused = handshake(version, vec![certificate.clone()], &thief).unwrap_err();
+            assert!(matches!(refused, rustls::Error::InvalidCertificate(_)), "{refused}");
+            assert_eq!(certificate_failure(&refused), Some("client certificate rejected"));
+        }
+        let garbage = CertificateDer::from(vec![0x30, 0]);
+        let refused = handshake(version, vec![garbage], &key).unwrap_err();
+        assert_eq!(certificate_failure(&refused), Some("client certificate rejected"));
+    }
+}
