@@ -180,7 +180,7 @@ impl World {
         let file = self.dir.path().join("signers.yaml");
         let custom = Signers::parse(&file, &signers).unwrap().signers.remove(0);
         let [certificate, key] = ["ca.crt", "ca.key"].map(|name| self.dir.path().join(name));
-        let ca = CaSource::chain(certificate, key, clock.clone()).unwrap();
+        let ca = CaSource::chain(certificate, key, clock.clone());
         let options = windlass_controllers::Options {
             custom: vec![CustomSigner { custom, ca }],
             ..windlass_controllers::Options::new(clock)
