@@ -28,7 +28,7 @@ mod update;
 mod validate;
 mod walk;
 
-pub use conflict::{Conflict, conflict_status_parts};
+pub use conflict::{Conflict, Conflicts, conflict_status_parts};
 pub use managers::{Manager, Operation, encode, parse};
 pub use request::{ApplyError, on_apply};
 pub use set::FieldSet;

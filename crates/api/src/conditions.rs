@@ -1,5 +1,7 @@
 //! The rules for `metav1.Condition`, the condition type most kinds share.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use crate::field::{Errors, Path};
@@ -11,10 +13,11 @@ const MESSAGE_MAX: usize = 32 * 1024;
 /// Checks a list of conditions: each well formed, each type once.
 pub fn validate_conditions(path: &Path, conditions: &Value, errors: &mut Errors) {
     let list = conditions.as_array().map_or(&[][..], Vec::as_slice);
+    let mut seen = HashSet::new();
     for (i, condition) in list.iter().enumerate() {
         let path = path.index(i);
         let kind = text(condition, "type");
-        if list[..i].iter().any(|earlier| text(earlier, "type") == kind) {
+        if !seen.insert(kind) {
             errors.duplicate(&path.child("type"), &Value::from(kind));
         }
         validate_condition(&path, condition, errors);

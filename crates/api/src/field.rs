@@ -3,10 +3,13 @@
 //! The texts are part of the interface: clients and their users read them, and the recorded
 //! answers compare them byte for byte.
 
-use std::fmt;
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::{fmt, io};
 
 use serde_json::Value;
 
+use crate::limits::{MAX_ERROR_BYTES, MAX_ERRORS, MAX_KEY_BYTES, MAX_SHOWN_BYTES};
 use crate::status::{Cause, CauseType};
 
 /// A path to a field, as it stands in an error: `spec.volumes[0].projected`, `data[a b]`.
@@ -22,7 +25,8 @@ impl Path {
     /// The field `name` below this one.
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
-        if self.0.is_empty() { Path(name.to_owned()) } else { Path(format!("{}.{name}", self.0)) }
+        let name = cut(name, MAX_KEY_BYTES);
+        if self.0.is_empty() { Path(name.into_owned()) } else { Path(format!("{}.{name}", self.0)) }
     }
 
     /// The list element at `index`.
@@ -34,6 +38,7 @@ impl Path {
     /// The map entry under `key`.
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
+        let key = cut(key, MAX_KEY_BYTES);
         Path(format!("{}[{key}]", self.0))
     }
 
@@ -78,8 +83,15 @@ impl From<FieldError> for Cause {
 }
 
 /// The errors found in one object, in the order in which they were found.
+///
+/// An object can break a rule a million times, so only the first errors are kept ([`MAX_ERRORS`], and
+/// [`MAX_ERROR_BYTES`]); the others are counted, and cost nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Errors(Vec<FieldError>);
+pub struct Errors {
+    listed: Vec<FieldError>,
+    bytes: usize,
+    total: usize,
+}
 
 impl Errors {
     /// No errors yet.
@@ -89,49 +101,79 @@ impl Errors {
 
     /// Whether every rule held.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.total == 0
     }
 
-    /// How many errors there are.
+    /// How many errors there are, listed or not.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.total
     }
 
-    /// The errors, in order.
+    /// Whether further errors are only counted, so that their text is not needed.
+    pub fn is_full(&self) -> bool {
+        self.listed.len() >= MAX_ERRORS || self.bytes >= MAX_ERROR_BYTES
+    }
+
+    /// The errors that are listed, in order.
     pub fn iter(&self) -> impl Iterator<Item = &FieldError> {
-        self.0.iter()
+        self.listed.iter()
     }
 
-    /// The errors, in order.
+    /// The errors that are listed, in order.
     pub fn into_vec(self) -> Vec<FieldError> {
-        self.0
+        self.listed
+    }
+
+    /// Says how many errors are not listed, if there are any.
+    pub fn more(&self) -> Option<String> {
+        let more = self.total - self.listed.len();
+        (more > 0).then(|| format!("… and {more} more"))
+    }
+
+    /// All errors in one text as Kubernetes joins them: each text once, several in brackets.
+    pub fn joined(&self) -> String {
+        let mut seen = HashSet::new();
+        let mut texts: Vec<String> = self.listed.iter().map(ToString::to_string).collect();
+        texts.retain(|text| seen.insert(text.clone()));
+        texts.extend(self.more());
+        match texts.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        }
     }
 
     /// Adds all of `other`.
     pub fn extend(&mut self, other: Errors) {
-        self.0.extend(other.0);
+        self.total += other.total - other.listed.len();
+        for error in other.listed {
+            self.keep(|| error);
+        }
     }
 
     /// A value that is required is absent; `detail` may be empty.
     pub fn required(&mut self, path: &Path, detail: &str) {
-        self.push(path, CauseType::FieldValueRequired, with_detail("Required value", detail));
+        self.push(path, CauseType::FieldValueRequired, || with_detail("Required value", detail));
     }
 
     /// The value breaks a rule. Strings are quoted, other values are shown as JSON.
     pub fn invalid(&mut self, path: &Path, value: &Value, detail: &str) {
-        let text = format!("Invalid value: {}", shown(value));
-        self.push(path, CauseType::FieldValueInvalid, with_detail(&text, detail));
+        self.push(path, CauseType::FieldValueInvalid, || {
+            with_detail(&format!("Invalid value: {}", shown(value)), detail)
+        });
     }
 
     /// The string value breaks a rule.
     pub fn invalid_str(&mut self, path: &Path, value: &str, detail: &str) {
-        self.invalid(path, &Value::String(value.to_owned()), detail);
+        self.push(path, CauseType::FieldValueInvalid, || {
+            with_detail(&format!("Invalid value: {}", shown_text(value)), detail)
+        });
     }
 
     /// The value breaks a rule and is shown as `shown`, for JSON whose fields have their own order.
     pub fn invalid_shown(&mut self, path: &Path, shown: &str, detail: &str) {
-        let text = format!("Invalid value: {shown}");
-        self.push(path, CauseType::FieldValueInvalid, with_detail(&text, detail));
+        self.push(path, CauseType::FieldValueInvalid, || {
+            with_detail(&format!("Invalid value: {}", cut(shown, MAX_SHOWN_BYTES)), detail)
+        });
     }
 
     /// The value breaks a rule and is too large or too secret to repeat.
@@ -141,71 +183,140 @@ impl Errors {
 
     /// The value is not one of `supported`.
     pub fn not_supported(&mut self, path: &Path, value: &str, supported: &[&str]) {
-        self.not_supported_raw(path, &quote(value), supported);
+        let text = || unsupported(&shown_text(value), supported);
+        self.push(path, CauseType::FieldValueNotSupported, text);
     }
 
     /// The value, already written out, is not one of `supported`.
     pub fn not_supported_raw(&mut self, path: &Path, shown: &str, supported: &[&str]) {
-        let quoted: Vec<String> = supported.iter().map(|s| quote(s)).collect();
-        let text = format!("Unsupported value: {shown}: supported values: {}", quoted.join(", "));
+        let text = || unsupported(&cut(shown, MAX_SHOWN_BYTES), supported);
         self.push(path, CauseType::FieldValueNotSupported, text);
     }
 
     /// The field may not be set, or not be changed.
     pub fn forbidden(&mut self, path: &Path, detail: &str) {
-        self.push(path, CauseType::FieldValueForbidden, with_detail("Forbidden", detail));
+        self.push(path, CauseType::FieldValueForbidden, || with_detail("Forbidden", detail));
     }
 
     /// The value stands twice in a list or map that holds each once.
     pub fn duplicate(&mut self, path: &Path, value: &Value) {
-        let text = format!("Duplicate value: {}", shown(value));
+        let text = || format!("Duplicate value: {}", shown(value));
         self.push(path, CauseType::FieldValueDuplicate, text);
     }
 
     /// The value stands twice and is shown as `shown`, as it stands; `detail` may be empty.
     pub fn duplicate_shown(&mut self, path: &Path, shown: &str, detail: &str) {
-        let text = format!("Duplicate value: {shown}");
-        self.push(path, CauseType::FieldValueDuplicate, with_detail(&text, detail));
+        self.push(path, CauseType::FieldValueDuplicate, || {
+            with_detail(&format!("Duplicate value: {}", cut(shown, MAX_SHOWN_BYTES)), detail)
+        });
     }
 
     /// The value names something that is not there, and `detail` says where it should be.
     pub fn not_found_because(&mut self, path: &Path, value: &str, detail: &str) {
-        let text = format!("Not found: {}", quote(value));
-        self.push(path, CauseType::FieldValueNotFound, with_detail(&text, detail));
+        self.push(path, CauseType::FieldValueNotFound, || {
+            with_detail(&format!("Not found: {}", shown_text(value)), detail)
+        });
     }
 
     /// The value names something that is not there.
     pub fn not_found(&mut self, path: &Path, value: &str) {
-        let text = format!("Not found: {}", quote(value));
+        let text = || format!("Not found: {}", shown_text(value));
         self.push(path, CauseType::FieldValueNotFound, text);
     }
 
     /// The text has more than `max` bytes.
     pub fn too_long(&mut self, path: &Path, max: usize) {
-        let text = format!("Too long: may not be more than {max} bytes");
+        let text = || format!("Too long: may not be more than {max} bytes");
         self.push(path, CauseType::FieldValueTooLong, text);
     }
 
     /// The list has more than `max` elements.
     pub fn too_many(&mut self, path: &Path, actual: usize, max: usize) {
-        let text = format!("Too many: {actual}: must have at most {max} items");
+        let text = || format!("Too many: {actual}: must have at most {max} items");
         self.push(path, CauseType::FieldValueTooMany, text);
     }
 
-    fn push(&mut self, path: &Path, kind: CauseType, message: String) {
-        self.0.push(FieldError { path: path.clone(), kind, message });
+    fn push(&mut self, path: &Path, kind: CauseType, message: impl FnOnce() -> String) {
+        self.keep(|| {
+            let message = cut(&message(), MAX_MESSAGE).into_owned();
+            FieldError { path: path.clone(), kind, message }
+        });
+    }
+
+    fn keep(&mut self, error: impl FnOnce() -> FieldError) {
+        self.total += 1;
+        if !self.is_full() {
+            let error = error();
+            self.bytes += error.path.0.len() + error.message.len();
+            self.listed.push(error);
+        }
     }
 }
+
+/// Of one error: a value, and a detail that may name other values.
+const MAX_MESSAGE: usize = 2 * MAX_SHOWN_BYTES;
 
 fn with_detail(text: &str, detail: &str) -> String {
     if detail.is_empty() { text.to_owned() } else { format!("{text}: {detail}") }
 }
 
-fn shown(value: &Value) -> String {
-    match value {
-        Value::String(text) => quote(text),
-        other => other.to_string(),
+fn unsupported(shown: &str, supported: &[&str]) -> String {
+    let quoted: Vec<String> = supported.iter().map(|s| quote(s)).collect();
+    format!("Unsupported value: {shown}: supported values: {}", quoted.join(", "))
+}
+
+/// A value in an error: strings quoted, the rest as JSON, of either at most [`MAX_SHOWN_BYTES`].
+pub(crate) fn shown(value: &Value) -> String {
+    if let Value::String(text) = value {
+        return shown_text(text);
     }
+    let mut beginning = Beginning(Vec::new());
+    // Fails where the beginning ends.
+    let whole = serde_json::to_writer(&mut beginning, value).is_ok();
+    let text = String::from_utf8_lossy(&beginning.0);
+    if whole { text.into_owned() } else { format!("{}…", text.trim_end_matches('\u{fffd}')) }
+}
+
+fn shown_text(text: &str) -> String {
+    let shown = quote(cut_plain(text, MAX_SHOWN_BYTES));
+    if text.len() > MAX_SHOWN_BYTES { format!("{shown}… ({} bytes)", text.len()) } else { shown }
+}
+
+/// Takes the first [`MAX_SHOWN_BYTES`] that are written to it and then fails, so that a large value is not
+/// written out only to be cut.
+struct Beginning(Vec<u8>);
+
+impl io::Write for Beginning {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = MAX_SHOWN_BYTES - self.0.len();
+        if room == 0 && !bytes.is_empty() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let taken = bytes.len().min(room);
+        self.0.extend_from_slice(&bytes[..taken]);
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A text with at most `max` bytes of its own, and a note of its length if that is less than it had.
+pub(crate) fn cut(text: &str, max: usize) -> Cow<'_, str> {
+    if text.len() <= max {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(format!("{}… ({} bytes)", cut_plain(text, max), text.len()))
+}
+
+/// The first `max` bytes of a text, or a few less where that would split a character.
+pub(crate) fn cut_plain(text: &str, max: usize) -> &str {
+    let mut end = text.len().min(max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 /// Quotes a string as Go's `%q` does for the strings that occur in names and values.
@@ -241,6 +352,61 @@ mod tests {
     fn paths_read_as_kubernetes_writes_them() {
         let path = Path::new("spec").child("volumes").index(0).child("items").key("a b");
         assert_eq!(path.as_str(), "spec.volumes[0].items[a b]");
+    }
+
+    #[test]
+    fn a_hundred_errors_are_listed_and_the_rest_is_counted() {
+        let mut errors = Errors::new();
+        for i in 0..MAX_ERRORS {
+            errors.required(&Path::new("x").index(i), "");
+        }
+        assert_eq!((errors.len(), errors.more()), (100, None));
+        for i in 0..1000 {
+            errors.invalid_str(&Path::new("y").index(i), "v", "d");
+        }
+        assert_eq!((errors.len(), errors.iter().count()), (1100, 100));
+        assert!(errors.joined().ends_with(", x[99]: Required value, … and 1000 more]"));
+        let mut all = Errors::new();
+        all.required(&Path::new("z"), "");
+        all.extend(errors);
+        assert_eq!((all.len(), all.iter().count()), (1101, 100));
+    }
+
+    #[test]
+    fn large_values_and_keys_are_cut() {
+        let mut errors = Errors::new();
+        let large = "é".repeat(1 << 20);
+        let list: Value = (0..1_000_000).collect();
+        errors.invalid_str(&Path::new("a").key(&large), &large, "d");
+        errors.invalid(&Path::new("b").child(&large), &list, &large);
+        errors.duplicate_shown(&Path::new("c"), &large, "");
+        errors.not_supported(&Path::new("d"), &large, &["x"]);
+        for error in errors.iter() {
+            assert!(error.message.len() < 21 * 1024, "{}", error.message.len());
+            assert!(error.path.as_str().len() < 1100, "{}", error.path.as_str().len());
+        }
+        let first = errors.iter().next().unwrap();
+        assert!(first.message.ends_with("é\"… (2097152 bytes): d"), "{}", first.message);
+        let few = 64 * 1024 / MAX_SHOWN_BYTES;
+        for _ in 0..MAX_ERRORS {
+            errors.invalid_str(&Path::new("e"), &large, "");
+        }
+        let listed: usize = errors.iter().map(|e| e.message.len()).sum();
+        assert!(errors.iter().count() > few && listed < MAX_ERROR_BYTES + MAX_MESSAGE, "{listed}");
+    }
+
+    #[test]
+    fn what_has_an_ordinary_size_is_shown_whole() {
+        let mut errors = Errors::new();
+        let text = "x".repeat(MAX_SHOWN_BYTES);
+        errors.invalid_str(&Path::new("a"), &text, "d");
+        let list = Value::from(vec!["y"; 2000]);
+        errors.invalid(&Path::new("a"), &list, "");
+        let said: Vec<&str> = errors.iter().map(|e| e.message.as_str()).collect();
+        assert_eq!(
+            said,
+            [format!("Invalid value: \"{text}\": d"), format!("Invalid value: {list}")]
+        );
     }
 
     #[test]

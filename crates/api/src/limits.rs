@@ -37,3 +37,29 @@ pub const MAX_YAML_NODES: usize = 250_000;
 /// How many bytes of text a YAML body may come to once its aliases are replaced: a little more than
 /// a body can hold without them.
 pub const MAX_YAML_TEXT_BYTES: usize = 4 * 1024 * 1024;
+
+/// How many errors of one object are listed; the others are counted. Each has a text of some hundred bytes, and a
+/// body has room for a million elements that break a rule.
+pub const MAX_ERRORS: usize = 100;
+
+/// How many bytes the listed errors may have together. A hundred of Kubernetes' longest have half of that.
+pub const MAX_ERROR_BYTES: usize = 128 * 1024;
+
+/// How many bytes of a value stand in an error about it. Kubernetes has no limit; its rules on the length of
+/// names, labels and keys are far below, and a request in PEM fits as well.
+pub const MAX_SHOWN_BYTES: usize = 10 * 1024;
+
+/// How many bytes of a key, or of a field that does not exist, stand in a path to it. The longest key that a rule
+/// allows has 317.
+pub const MAX_KEY_BYTES: usize = 1024;
+
+/// How many bytes the message of a `Status` may have: all errors, and what stands around them.
+pub const MAX_MESSAGE_BYTES: usize = 256 * 1024;
+
+/// How many list elements a strategic merge patch may look at. Each list is looked at once, so that a patch comes to
+/// as many as there are in the patch and in the object, unless it names the same element again and again.
+pub const MAX_PATCHED_ELEMENTS: usize = 2_000_000;
+
+/// How many requirements a label or field selector may have. Each is checked against each object of a list, and
+/// against each change while a watch is open. A person writes a handful.
+pub const MAX_REQUIREMENTS: usize = 1000;

@@ -10,6 +10,8 @@ mod scalar;
 use serde_json::{Map, Value};
 
 use crate::decode::sort_of;
+use crate::field::cut;
+use crate::limits::MAX_KEY_BYTES;
 use crate::schema::{Field, Presence, Schema, Shape, Type, TypeId};
 
 /// A value in canonical form, and what did not fit into it.
@@ -225,7 +227,7 @@ impl<'a> Place<'a> {
                 if !path.is_empty() {
                     path.push('.');
                 }
-                path.push_str(name);
+                path.push_str(&cut(name, MAX_KEY_BYTES));
             }
         }
         path

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::field::Errors;
+use crate::field::{Errors, cut, cut_plain, quote};
+use crate::limits::{MAX_KEY_BYTES, MAX_MESSAGE_BYTES};
 
 /// `Status` of `meta.k8s.io/v1`, with the group and version it has on the wire (`v1`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -104,7 +105,7 @@ impl Status {
             api_version: "v1".into(),
             metadata: StatusMeta::default(),
             status: Some("Failure".into()),
-            message: message.into(),
+            message: bounded(message.into()),
             reason: reason.into(),
             details: None,
             code: Some(code),
@@ -134,24 +135,18 @@ impl Status {
 
     /// 422: the object of `kind` (qualified by `group`) and `name` breaks rules.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: Errors) -> Self {
-        let qualified = qualified(group, kind);
-        let mut words: Vec<String> = Vec::new();
-        for error in errors.iter() {
-            let text = error.to_string();
-            if !words.contains(&text) {
-                words.push(text);
-            }
-        }
-        let said = match words.as_slice() {
-            [one] => one.clone(),
-            many => format!("[{}]", many.join(", ")),
-        };
-        let message = format!("{qualified} {} is invalid: {said}", crate::field::quote(name));
+        let (qualified, name) = (qualified(group, kind), cut_plain(name, MAX_KEY_BYTES));
+        let message = format!("{qualified} {} is invalid: {}", quote(name), errors.joined());
+        let more = errors.more().map(|message| Cause {
+            kind: CauseType::FieldValueInvalid,
+            message,
+            field: String::new(),
+        });
         Status::failure(422, "Invalid", message).with_details(Details {
             name: name.into(),
             group: group.into(),
             kind: kind.into(),
-            causes: errors.into_vec().into_iter().map(Cause::from).collect(),
+            causes: errors.into_vec().into_iter().map(Cause::from).chain(more).collect(),
             ..Details::default()
         })
     }
@@ -160,6 +155,13 @@ impl Status {
 /// `kind.group`, or `kind` alone in the core group.
 pub fn qualified(group: &str, kind: &str) -> String {
     if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") }
+}
+
+fn bounded(message: String) -> String {
+    if message.len() <= MAX_MESSAGE_BYTES {
+        return message;
+    }
+    cut(&message, MAX_MESSAGE_BYTES).into_owned()
 }
 
 fn is_zero(n: &u32) -> bool {
@@ -180,5 +182,21 @@ mod tests {
         let status = Status::invalid("g", "K", "n", errors);
         assert_eq!(status.message, "K.g \"n\" is invalid: [a: Required value, b: Required value]");
         assert_eq!(status.details.unwrap().causes.len(), 3);
+    }
+
+    #[test]
+    fn very_many_errors_are_counted() {
+        let mut errors = Errors::new();
+        for i in 0..100_000 {
+            errors.not_supported(&Path::new("usages").index(i), "!", &["any", "cert sign"]);
+        }
+        let status = Status::invalid("g", "K", &"n".repeat(1 << 20), errors);
+        assert!(status.message.ends_with(", … and 99900 more]"), "{}", status.message);
+        let details = status.details.unwrap();
+        assert_eq!(details.causes.len(), 101);
+        assert_eq!(details.causes[100].message, "… and 99900 more");
+        assert!(status.message.len() + details.name.len() < 64 * 1024);
+        let text = "x".repeat(1 << 20);
+        assert!(Status::failure(500, "", text).message.ends_with("x… (1048576 bytes)"));
     }
 }

@@ -62,6 +62,10 @@ pub const NAME_RETRIES: usize = 8;
 /// they stand, and each must be looked for. Lists multiply: a small body could ask for billions.
 pub const PERMISSIONS: usize = 20_000;
 
+/// How many bytes the names in those permissions may have together: each permission repeats the names of its rule,
+/// and a name can be as long as a body.
+pub const PERMISSION_BYTES: usize = 16 * 1024 * 1024;
+
 /// How many words may be compared to find out whether permissions are held: a tenth of a second, and ten times
 /// what the largest default role takes.
 pub const COMPARISONS: usize = 30_000_000;

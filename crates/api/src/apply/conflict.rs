@@ -1,6 +1,8 @@
 //! Conflicts of an apply, and how they are told.
 
 use super::managers::{Manager, Operation};
+use super::set::FieldSet;
+use crate::limits::MAX_ERRORS;
 use crate::status::{Cause, CauseType};
 
 /// A field that someone else owns and that the apply would change.
@@ -12,14 +14,33 @@ pub struct Conflict {
     pub path: String,
 }
 
+/// What an apply cannot change without force.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conflicts {
+    /// The first of them ([`MAX_ERRORS`]), sorted by owner.
+    pub listed: Vec<Conflict>,
+    /// How many there are, listed or not.
+    pub total: usize,
+}
+
+impl Conflicts {
+    pub(super) fn add(&mut self, manager: &Manager, fields: &FieldSet) {
+        self.total += fields.len();
+        let paths = fields.paths(MAX_ERRORS - self.listed.len()).into_iter();
+        self.listed.extend(paths.map(|path| Conflict { manager: show(manager), path }));
+    }
+}
+
 /// The message and the causes of the `Status` that tells of conflicts (409, `Conflict`).
-pub fn conflict_status_parts(conflicts: &[Conflict]) -> (String, Vec<Cause>) {
-    let causes = conflicts.iter().map(|conflict| Cause {
-        kind: CauseType::FieldManagerConflict,
-        message: format!("conflict with {}", conflict.manager),
-        field: conflict.path.clone(),
+pub fn conflict_status_parts(conflicts: &Conflicts) -> (String, Vec<Cause>) {
+    let more = conflicts.total - conflicts.listed.len();
+    let more = (more > 0).then(|| format!("… and {more} more"));
+    let cause = |message, field| Cause { kind: CauseType::FieldManagerConflict, message, field };
+    let causes = conflicts.listed.iter().map(|conflict| {
+        cause(format!("conflict with {}", conflict.manager), conflict.path.clone())
     });
-    let message = match conflicts {
+    let causes = causes.chain(more.clone().map(|text| cause(text, String::new())));
+    let message = match conflicts.listed.as_slice() {
         [Conflict { manager, path }] => {
             format!("Apply failed with 1 conflict: conflict with {manager}: {path}")
         }
@@ -29,7 +50,8 @@ pub fn conflict_status_parts(conflicts: &[Conflict]) -> (String, Vec<Cause>) {
                 lines.push(format!("conflicts with {}:", group[0].manager));
                 lines.extend(group.iter().map(|conflict| format!("- {}", conflict.path)));
             }
-            format!("Apply failed with {} conflicts: {}", many.len(), lines.join("\n"))
+            lines.extend(more);
+            format!("Apply failed with {} conflicts: {}", conflicts.total, lines.join("\n"))
         }
     };
     (message, causes.collect())

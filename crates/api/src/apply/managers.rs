@@ -1,5 +1,8 @@
 //! The entries of `metadata.managedFields`.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -8,7 +11,7 @@ use super::Writer;
 use super::set::FieldSet;
 
 /// How a manager came to own its fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     /// By server-side apply.
     Apply,
@@ -68,10 +71,22 @@ impl Manager {
     }
 }
 
+/// [`Manager::identity`] that can be looked up while managers change: a client may send thousands.
+#[derive(PartialEq, Eq, Hash)]
+struct Identity(String, Operation, String, String);
+
+impl Identity {
+    fn of(manager: &Manager) -> Identity {
+        let (name, operation, version, subresource) = manager.identity();
+        Identity(name.into(), operation, version.into(), subresource.into())
+    }
+}
+
 /// Reads `metadata.managedFields` that came from outside. Of two entries of one manager the later
 /// counts.
 pub fn parse(managed_fields: &Value) -> Result<Vec<Manager>, String> {
     let mut managers: Vec<Manager> = Vec::new();
+    let mut places: HashMap<Identity, usize> = HashMap::new();
     let Value::Array(entries) = managed_fields else { return Err("not a list".into()) };
     for (i, entry) in entries.iter().enumerate() {
         let mut manager = take(entry.clone()).map_err(|what| format!("entry {i}: {what}"))?;
@@ -81,9 +96,12 @@ pub fn parse(managed_fields: &Value) -> Result<Vec<Manager>, String> {
             Some(time) => Some(canonical_time(&time).ok_or("time is not in RFC 3339")?),
             None => None,
         };
-        match managers.iter_mut().find(|m| m.identity() == manager.identity()) {
-            Some(old) => *old = manager,
-            None => managers.push(manager),
+        match places.entry(Identity::of(&manager)) {
+            Entry::Occupied(place) => managers[*place.get()] = manager,
+            Entry::Vacant(place) => {
+                place.insert(managers.len());
+                managers.push(manager);
+            }
         }
     }
     Ok(managers)
@@ -178,36 +196,48 @@ pub(super) fn cap(managers: &mut Vec<Manager>) {
         return;
     }
     managers.sort_by(|a, b| (&a.time, a.identity()).cmp(&(&b.time, b.identity())));
-    let mut at = 0;
-    while excess > 0 && at < managers.len() {
-        let mergeable = |m: &Manager| m.operation == Operation::Update;
-        let old = &managers[at];
-        // The bucket of this version: an earlier one, or the oldest entry that is to become it.
-        let bucket =
-            managers[..at].iter().position(|m| mergeable(m) && m.api_version == old.api_version);
-        match bucket {
-            Some(bucket) if mergeable(old) => {
-                let old = managers.remove(at);
-                let into = &mut managers[bucket];
+    // Where the bucket of a version is: its oldest entry, which takes up the next ones.
+    let mut buckets: HashMap<String, usize> = HashMap::new();
+    let mut kept: Vec<Manager> = Vec::with_capacity(managers.len());
+    for manager in managers.drain(..) {
+        if excess == 0 || manager.operation != Operation::Update {
+            kept.push(manager);
+            continue;
+        }
+        match buckets.entry(manager.api_version.clone()) {
+            Entry::Occupied(bucket) => {
+                let into = &mut kept[*bucket.get()];
                 into.manager = ANCIENT.into();
                 into.subresource = String::new();
-                into.fields.union(&old.fields);
-                into.time = old.time;
+                into.fields.union(&manager.fields);
+                into.time = manager.time;
                 excess -= 1;
             }
-            _ => at += 1,
+            Entry::Vacant(bucket) => {
+                bucket.insert(kept.len());
+                kept.push(manager);
+            }
         }
     }
-    // Renaming may have made two entries of one identity.
-    let mut merged: Vec<Manager> = Vec::with_capacity(managers.len());
-    for manager in managers.drain(..) {
-        match merged.iter_mut().find(|m| m.identity() == manager.identity()) {
-            Some(twin) => {
+    *managers = unite_twins(kept);
+}
+
+/// Unites entries of one identity: renaming may have made some.
+fn unite_twins(managers: Vec<Manager>) -> Vec<Manager> {
+    let mut places: HashMap<Identity, usize> = HashMap::new();
+    let mut united: Vec<Manager> = Vec::with_capacity(managers.len());
+    for manager in managers {
+        match places.entry(Identity::of(&manager)) {
+            Entry::Occupied(place) => {
+                let twin = &mut united[*place.get()];
                 twin.fields.union(&manager.fields);
                 twin.time = std::cmp::max(twin.time.take(), manager.time);
             }
-            None => merged.push(manager),
+            Entry::Vacant(place) => {
+                place.insert(united.len());
+                united.push(manager);
+            }
         }
     }
-    *managers = merged;
+    united
 }

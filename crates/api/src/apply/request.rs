@@ -1,9 +1,11 @@
 //! Server-side apply: an object that says what its manager wants, laid over the live one.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
 use super::Writer;
-use super::conflict::{Conflict, show};
+use super::conflict::Conflicts;
 use super::managers::{Manager, Operation, encode, trusted};
 use super::merge::{lay_over, with_named, without};
 use super::set::FieldSet;
@@ -19,9 +21,9 @@ pub enum ApplyError {
     /// of one key. The text is `.path: what`, or `errors:` and a line for each.
     #[error("{0}")]
     Invalid(String),
-    /// Others own fields that would change. Sorted by owner.
-    #[error("conflicts with {} fields", .0.len())]
-    Conflicts(Vec<Conflict>),
+    /// Others own fields that would change.
+    #[error("conflicts with {} fields", .0.total)]
+    Conflicts(Conflicts),
 }
 
 /// Who owns what an object had before anyone applied to it.
@@ -46,11 +48,10 @@ pub fn on_apply(
     let apply = Apply { schema, of, applied, who, reset };
     let bare = bare(live);
     let managers = apply.managers_before(live, &bare);
-    let result = match apply.run(&bare, managers.clone(), force) {
-        Err(conflicts) if who.manager == KUBECTL => {
-            let own = apply.client_side(&bare);
-            let left: Vec<_> = conflicts.into_iter().filter(|c| !own.contains(&c.path)).collect();
-            if left.is_empty() { apply.run(&bare, managers.clone(), true) } else { Err(left) }
+    let result = match apply.run(&bare, managers.clone(), force, &FieldSet::default()) {
+        // kubectl may take over from itself what it applied on the client's side.
+        Err(_) if who.manager == KUBECTL => {
+            apply.run(&bare, managers.clone(), force, &apply.client_side(&bare))
         }
         result => result,
     };
@@ -99,31 +100,34 @@ impl Apply<'_> {
         delta
     }
 
-    /// Merges, prunes and hands over ownership.
+    /// Merges, prunes and hands over ownership. Fields in `own` are no conflict, whoever owns them.
     fn run(
         &self,
         live: &Value,
         mut managers: Vec<Manager>,
         force: bool,
-    ) -> Result<(Value, Vec<Manager>), Vec<Conflict>> {
+        own: &FieldSet,
+    ) -> Result<(Value, Vec<Manager>), Conflicts> {
         let mut fields = field_set(self.schema, self.of, self.applied);
         fields.recursive_difference(self.reset);
-        let own = managers.iter().position(|m| m.is(self.who, Operation::Apply));
-        let last = own.map(|i| managers.remove(i).fields).unwrap_or_default();
+        let entry = managers.iter().position(|m| m.is(self.who, Operation::Apply));
+        let last = entry.map(|i| managers.remove(i).fields).unwrap_or_default();
         let merged = lay_over(self.schema, self.of, live, self.applied);
         let new = self.prune(merged, &managers, &fields, &last);
         let delta = self.compare(live, &new);
 
         managers.sort_by(|a, b| a.identity().cmp(&b.identity()));
-        let mut conflicts = Vec::new();
+        let mut conflicts = Conflicts::default();
         for manager in &mut managers {
-            let taken = manager.fields.intersection(&delta.changed);
-            let paths = taken.paths().into_iter();
-            conflicts.extend(paths.map(|path| Conflict { manager: show(manager), path }));
+            let mut taken = manager.fields.intersection(&delta.changed);
             manager.fields.difference(&taken);
             manager.fields.difference(&delta.removed);
+            taken.difference(own);
+            if !force {
+                conflicts.add(manager, &taken);
+            }
         }
-        if !force && !conflicts.is_empty() {
+        if conflicts.total > 0 {
             return Err(conflicts);
         }
         managers.push(Manager::new(self.who, Operation::Apply, fields));
@@ -162,20 +166,19 @@ impl Apply<'_> {
         lay_over(schema, of, &pruned, self.applied)
     }
 
-    /// The paths that kubectl applied on the client's side and that still have those values: kubectl
-    /// may take them over from itself.
-    fn client_side(&self, live: &Value) -> Vec<String> {
+    /// The fields that kubectl applied on the client's side and that still have those values.
+    fn client_side(&self, live: &Value) -> FieldSet {
         let text = live.pointer(LAST_APPLIED_POINTER).and_then(Value::as_str).unwrap_or_default();
-        let Ok(last) = serde_json::from_str::<Value>(text) else { return Vec::new() };
+        let Ok(last) = serde_json::from_str::<Value>(text) else { return FieldSet::default() };
         let version = last.get("apiVersion").and_then(Value::as_str);
         if version != Some(self.who.api_version) || validate(self.schema, self.of, &last).is_err() {
-            return Vec::new();
+            return FieldSet::default();
         }
         let mut set = field_set(self.schema, self.of, &last);
         let delta = compare(self.schema, self.of, &last, live);
         set.difference(&delta.changed);
         set.difference(&delta.removed);
-        set.paths()
+        set
     }
 
     /// Keeps kubectl's record of what it applied true, if the object has one, so that it may go back
@@ -214,12 +217,7 @@ fn bare(live: Option<&Value>) -> Value {
 
 /// Whether the same managers own the same fields at the same versions, whenever they took them.
 fn same_managers(a: &[Manager], b: &[Manager]) -> bool {
-    a.len() == b.len()
-        && a.iter().all(|a| {
-            b.iter().any(|b| {
-                a.identity() == b.identity()
-                    && a.api_version == b.api_version
-                    && a.fields == b.fields
-            })
-        })
+    let known: HashMap<_, _> = b.iter().map(|b| (b.identity(), b)).collect();
+    let same = |a: &Manager, b: &Manager| a.api_version == b.api_version && a.fields == b.fields;
+    a.len() == b.len() && a.iter().all(|a| known.get(&a.identity()).is_some_and(|b| same(a, b)))
 }

@@ -7,6 +7,8 @@
 use serde_json::{Map, Value};
 
 use super::element;
+use crate::field::cut;
+use crate::limits::MAX_KEY_BYTES;
 
 /// The tree under one path.
 pub(super) type Tree = Map<String, Value>;
@@ -74,11 +76,16 @@ impl FieldSet {
     }
 
     /// The members as paths for people (`.spec.containers[name="c"].image`), those nearer to the
-    /// root first.
-    pub fn paths(&self) -> Vec<String> {
+    /// root first: the first `limit` of them.
+    pub fn paths(&self, limit: usize) -> Vec<String> {
         let mut paths = Vec::new();
-        collect(&self.0, "", &mut paths);
+        collect(&self.0, "", limit, &mut paths);
         paths
+    }
+
+    /// How many members there are.
+    pub fn len(&self) -> usize {
+        count(&self.0)
     }
 }
 
@@ -167,6 +174,8 @@ fn union_nodes(old: &mut Tree, node: &Tree) {
 }
 
 fn intersection(a: &Tree, b: &Tree) -> Tree {
+    // From the smaller one: an object may have thousands of managers with few fields each.
+    let (a, b) = if a.len() <= b.len() { (a, b) } else { (b, a) };
     let mut both = Tree::new();
     for (part, left) in parts(a) {
         if let Some(right) = below(b, part) {
@@ -178,7 +187,8 @@ fn intersection(a: &Tree, b: &Tree) -> Tree {
 }
 
 fn difference(from: &mut Tree, other: &Tree) {
-    for (part, gone) in parts(other) {
+    for (part, gone) in shared(from, other) {
+        let part = &part;
         let Some(Value::Object(node)) = from.get_mut(part) else { continue };
         let member = is_member(node) && !is_member(gone);
         node.remove(SELF);
@@ -188,7 +198,8 @@ fn difference(from: &mut Tree, other: &Tree) {
 }
 
 fn recursive_difference(from: &mut Tree, other: &Tree) {
-    for (part, gone) in parts(other) {
+    for (part, gone) in shared(from, other) {
+        let part = &part;
         if is_member(gone) {
             from.remove(part);
             continue;
@@ -199,6 +210,16 @@ fn recursive_difference(from: &mut Tree, other: &Tree) {
         recursive_difference(node, gone);
         settle(from, part, member);
     }
+}
+
+/// The parts that both trees have, with their nodes in `other`, found from the smaller one.
+fn shared<'t>(from: &Tree, other: &'t Tree) -> Vec<(String, &'t Tree)> {
+    if from.len() < other.len() {
+        let found = parts(from).filter_map(|(part, _)| Some((part.clone(), below(other, part)?)));
+        return found.collect();
+    }
+    let found = parts(other).filter(|(part, _)| from.contains_key(*part));
+    found.map(|(part, node)| (part.clone(), node)).collect()
 }
 
 /// Brings a node back into form after things below it were removed.
@@ -219,12 +240,18 @@ fn leaves(tree: &Tree) -> Tree {
     result
 }
 
-fn collect(tree: &Tree, prefix: &str, paths: &mut Vec<String>) {
-    let path = |part: &str| format!("{prefix}{}", element::display(part));
-    paths.extend(parts(tree).filter(|(_, node)| is_member(node)).map(|(part, _)| path(part)));
-    for (part, node) in parts(tree) {
-        if !node.is_empty() {
-            collect(node, &path(part), paths);
+fn count(tree: &Tree) -> usize {
+    parts(tree).map(|(_, node)| usize::from(is_member(node)) + count(node)).sum()
+}
+
+fn collect(tree: &Tree, prefix: &str, limit: usize, paths: &mut Vec<String>) {
+    let path = |part: &str| format!("{prefix}{}", cut(&element::display(part), MAX_KEY_BYTES));
+    let members = parts(tree).filter(|(_, node)| is_member(node));
+    paths.extend(members.take(limit - paths.len()).map(|(part, _)| path(part)));
+    for (part, node) in parts(tree).filter(|(_, node)| !node.is_empty()) {
+        if paths.len() == limit {
+            return;
         }
+        collect(node, &path(part), limit, paths);
     }
 }

@@ -78,7 +78,9 @@ impl Live {
 
 fn conflicts(result: Result<bool, ApplyError>) -> Vec<(String, String)> {
     match result {
-        Err(ApplyError::Conflicts(list)) => list.into_iter().map(|c| (c.manager, c.path)).collect(),
+        Err(ApplyError::Conflicts(found)) => {
+            found.listed.into_iter().map(|c| (c.manager, c.path)).collect()
+        }
         other => panic!("expected conflicts, got {other:?}"),
     }
 }

@@ -7,12 +7,17 @@ use serde_json::Value;
 
 use super::element;
 use super::node::{Node, Place};
+use crate::field::{cut, cut_plain, shown};
+use crate::limits::{MAX_ERRORS, MAX_KEY_BYTES, MAX_SHOWN_BYTES};
 use crate::schema::{Field, Schema, Shape, Type, TypeId};
 
 /// Checks an applied object. The error lists everything that is wrong, each with its path.
 pub(super) fn validate(schema: &Schema, of: TypeId, object: &Value) -> Result<(), String> {
-    let mut check = Check { schema, path: Vec::new(), errors: Vec::new() };
+    let mut check = Check { schema, path: Vec::new(), errors: Vec::new(), total: 0 };
     check.object(schema.type_of(of), Place::Top, object);
+    if check.total > check.errors.len() {
+        check.errors.push(format!("… and {} more", check.total - check.errors.len()));
+    }
     match check.errors.as_slice() {
         [] => Ok(()),
         [one] => Err(one.clone()),
@@ -23,24 +28,30 @@ pub(super) fn validate(schema: &Schema, of: TypeId, object: &Value) -> Result<()
 struct Check<'s> {
     schema: &'s Schema,
     path: Vec<String>,
+    /// The first of them ([`MAX_ERRORS`]).
     errors: Vec<String>,
+    total: usize,
 }
 
 impl<'s> Check<'s> {
     fn fail(&mut self, what: &str) {
+        self.total += 1;
+        if self.errors.len() == MAX_ERRORS {
+            return;
+        }
         let path = self.path.concat();
         self.errors.push(if path.is_empty() { what.into() } else { format!("{path}: {what}") });
     }
 
     fn at(&mut self, part: String, check: impl FnOnce(&mut Self)) {
-        self.path.push(part);
+        self.path.push(cut(&part, MAX_KEY_BYTES).into_owned());
         check(self);
         self.path.pop();
     }
 
     fn object(&mut self, of: &'s Type, place: Place, value: &Value) {
         let Value::Object(map) = value else {
-            return self.fail(&format!("expected map, got {value}"));
+            return self.fail(&format!("expected map, got {}", json(value)));
         };
         for (name, value) in map {
             if place == Place::Top && place.is_unowned(name) {
@@ -71,6 +82,7 @@ impl<'s> Check<'s> {
                     Ok(part) => {
                         let shown = element::display(&part);
                         if !seen.insert(part) {
+                            let shown = cut(&shown, MAX_KEY_BYTES);
                             self.fail(&format!("duplicate entries for key {shown}"));
                         }
                         shown
@@ -115,6 +127,14 @@ impl<'s> Check<'s> {
             (_, Value::String(_)) => return,
             _ => "string",
         };
-        self.fail(&format!("expected {expected}, got {value}"));
+        self.fail(&format!("expected {expected}, got {}", json(value)));
+    }
+}
+
+/// A value in an error. Strings stand there as in JSON.
+fn json(value: &Value) -> String {
+    match value {
+        Value::String(text) => Value::from(cut_plain(text, MAX_SHOWN_BYTES)).to_string(),
+        other => shown(other),
     }
 }

@@ -3,13 +3,14 @@
 //! `serde_json::Value` cannot tell of duplicates. The builder below keeps its place as a chain of
 //! references on the stack, so that nothing is allocated for it until there is something to tell.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 
-use crate::limits::MAX_DUPLICATES;
+use crate::field::cut_plain;
+use crate::limits::{MAX_DUPLICATES, MAX_KEY_BYTES};
 
 /// What is known of the whole text while its parts are built.
 pub(super) struct Build {
@@ -145,9 +146,23 @@ fn duplicate(duplicates: &mut Vec<String>, place: Place<'_>) {
     if duplicates.len() >= MAX_DUPLICATES {
         return;
     }
-    let path = place.to_string();
-    if !duplicates.contains(&path) {
-        duplicates.push(path);
+    let mut path = Beginning(String::new());
+    // Fails where the beginning ends.
+    let _ = write!(path, "{place}");
+    if !duplicates.contains(&path.0) {
+        duplicates.push(path.0);
+    }
+}
+
+/// Takes the first [`MAX_KEY_BYTES`] that are written to it and then fails. A key can stand twice a hundred
+/// thousand times, below keys of any length.
+struct Beginning(String);
+
+impl fmt::Write for Beginning {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let taken = cut_plain(text, MAX_KEY_BYTES - self.0.len());
+        self.0.push_str(taken);
+        if taken.len() < text.len() { Err(fmt::Error) } else { Ok(()) }
     }
 }
 

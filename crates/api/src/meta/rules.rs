@@ -139,6 +139,7 @@ pub fn validate_annotations(path: &Path, annotations: &Value, errors: &mut Error
 
 fn validate_owner_references(path: &Path, meta: Meta<'_>, errors: &mut Errors) {
     let mut controller: Option<OwnerReference<'_>> = None;
+    let mut all: Option<String> = None;
     for (i, owner) in meta.owner_references().enumerate() {
         validate_owner_reference(&path.index(i), owner, errors);
         if owner.controller != Some(true) {
@@ -148,13 +149,17 @@ fn validate_owner_references(path: &Path, meta: Meta<'_>, errors: &mut Errors) {
             controller = Some(owner);
             continue;
         };
-        let shown: Vec<String> = meta.owner_references().map(shown).collect();
+        // The whole list stands in each of these errors.
+        let all = all.get_or_insert_with(|| {
+            let shown: Vec<String> = meta.owner_references().map(shown).collect();
+            format!("[{}]", shown.join(","))
+        });
         let words = format!(
             "Only one reference can have Controller set to true. Found \"true\" in references for \
              {}/{} and {}/{}",
             first.kind, first.name, owner.kind, owner.name
         );
-        errors.invalid_shown(path, &format!("[{}]", shown.join(",")), &words);
+        errors.invalid_shown(path, all, &words);
     }
 }
 
@@ -231,7 +236,8 @@ pub fn validate_finalizer_names(metadata: &Value, errors: &mut Errors) {
 }
 
 fn validate_no_new_finalizers(path: &Path, new: Meta<'_>, old: Meta<'_>, errors: &mut Errors) {
-    let added: BTreeSet<&str> = new.finalizers().filter(|f| !old.has_finalizer(f)).collect();
+    let known: BTreeSet<&str> = old.finalizers().collect();
+    let added: BTreeSet<&str> = new.finalizers().filter(|f| !known.contains(f)).collect();
     if added.is_empty() {
         return;
     }
@@ -272,6 +278,9 @@ pub fn validate_field_manager(path: &Path, manager: &str, errors: &mut Errors) {
         errors.too_long(path, MANAGER_MAX);
     }
     for (at, c) in manager.char_indices().filter(|(_, c)| !is_printable(*c)) {
+        if errors.is_full() {
+            break;
+        }
         let words = format!("invalid character U+{:04X} (at position {at})", u32::from(c));
         errors.invalid_str(path, manager, &words);
     }

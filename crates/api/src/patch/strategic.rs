@@ -9,9 +9,12 @@ mod list;
 #[cfg(test)]
 mod tests;
 
+use std::cell::Cell;
+
 use serde_json::{Map, Value};
 
 use super::PatchError;
+use crate::limits::MAX_PATCHED_ELEMENTS;
 use crate::schema::{Field, Patch, Schema, Shape, Type, TypeId};
 
 const PATCH: &str = "$patch";
@@ -29,8 +32,26 @@ pub fn strategic(
     let (Value::Object(target), Value::Object(patch)) = (target, patch) else {
         return Err(PatchError::Malformed("invalid JSON document".into()));
     };
-    let merged = merge_map(schema, View::Struct(schema.type_of(of)), target.clone(), patch)?;
+    let work = Work { schema, left: Cell::new(MAX_PATCHED_ELEMENTS) };
+    let merged = merge_map(&work, View::Struct(schema.type_of(of)), target.clone(), patch)?;
     Ok(Value::Object(merged))
+}
+
+/// The schema, and how many list elements may still be looked at: a patch may name one element thousands of
+/// times, and the lists in that are merged every time.
+struct Work<'s> {
+    schema: &'s Schema,
+    left: Cell<usize>,
+}
+
+impl Work<'_> {
+    fn spend(&self, elements: usize) -> Result<(), PatchError> {
+        let left = self.left.get().checked_sub(elements).ok_or_else(|| {
+            PatchError::TooLarge("the patch changes the same lists too often".into())
+        })?;
+        self.left.set(left);
+        Ok(())
+    }
 }
 
 /// What the schema knows of an object.
@@ -84,7 +105,7 @@ fn list_rule<'s>(schema: &'s Schema, field: &'s Field) -> ListRule<'s> {
 }
 
 fn merge_map(
-    schema: &Schema,
+    work: &Work<'_>,
     view: View<'_>,
     mut target: Map<String, Value>,
     mut patch: Map<String, Value>,
@@ -103,15 +124,18 @@ fn merge_map(
     let (deletions, mut patch) =
         split(patch, DELETE_FROM, "invalid patch format of primitive list")?;
     for (key, order) in orders {
-        let (_, rule) = view.under(schema, &key);
-        let merged =
-            list::merge_ordered(schema, rule, target.get(&key), patch.remove(&key), order)?;
-        if let Some(merged) = merged {
-            target.insert(key, Value::Array(merged));
-        }
+        let (_, rule) = view.under(work.schema, &key);
+        let old = target.remove(&key);
+        let is_null = old.as_ref().is_some_and(Value::is_null);
+        let old = old.filter(|old| !old.is_null());
+        match list::merge_ordered(work, rule, old, patch.remove(&key), order)? {
+            Some(merged) => target.insert(key, Value::Array(merged)),
+            None if is_null => target.insert(key, Value::Null),
+            None => None,
+        };
     }
     for (key, value) in patch {
-        merge_member(schema, view, &mut target, key, value)?;
+        merge_member(work, view, &mut target, key, value)?;
     }
     for (key, doomed) in deletions {
         let Value::Array(doomed) = doomed else {
@@ -125,7 +149,7 @@ fn merge_map(
 }
 
 fn merge_member(
-    schema: &Schema,
+    work: &Work<'_>,
     view: View<'_>,
     target: &mut Map<String, Value>,
     key: String,
@@ -135,13 +159,13 @@ fn merge_member(
         target.remove(&key);
         return Ok(());
     }
-    let (inner, rule) = view.under(schema, &key);
+    let (inner, rule) = view.under(work.schema, &key);
     let merged = match (target.remove(&key), value) {
         (Some(Value::Object(old)), Value::Object(new)) => {
-            Value::Object(merge_map(schema, inner, old, new)?)
+            Value::Object(merge_map(work, inner, old, new)?)
         }
         (Some(Value::Array(old)), Value::Array(new)) => {
-            Value::Array(list::merge(schema, rule, old, new)?)
+            Value::Array(list::merge(work, rule, old, new)?)
         }
         (_, value) => strip(value),
     };

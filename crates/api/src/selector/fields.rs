@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use crate::limits::MAX_REQUIREMENTS;
+
 /// Requirements on fields, all of which must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector(Vec<Requirement>);
@@ -39,6 +41,11 @@ pub enum ParseError {
     /// The field is not one that objects of the kind can be selected by.
     #[error("field label not supported: {0}")]
     NotSupported(String),
+    /// More requirements than [`MAX_REQUIREMENTS`].
+    #[error(
+        "invalid field selector: too many requirements: at most {MAX_REQUIREMENTS} are allowed"
+    )]
+    TooMany,
 }
 
 impl Selector {
@@ -68,6 +75,9 @@ impl Selector {
             };
             let value = unescape(value)?;
             requirements.push(Requirement { field: field.to_owned(), equal, value });
+            if requirements.len() > MAX_REQUIREMENTS {
+                return Err(ParseError::TooMany);
+            }
         }
         Ok(Selector(requirements))
     }

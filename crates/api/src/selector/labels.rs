@@ -10,6 +10,7 @@ use std::fmt;
 use serde_json::{Map, Value, json};
 
 use crate::field::{Errors, Path};
+use crate::limits::MAX_REQUIREMENTS;
 use crate::meta::validate_labels;
 use crate::names;
 
@@ -67,6 +68,9 @@ impl Selector {
     pub fn from_object(selector: &Value) -> Result<Self, ParseError> {
         if selector.is_null() {
             return Ok(Self::nothing());
+        }
+        if count(selector) > MAX_REQUIREMENTS {
+            return Err(ParseError(too_many()));
         }
         let mut requirements = Vec::new();
         for (key, value) in object(selector, "matchLabels") {
@@ -187,14 +191,29 @@ impl Test {
         match self {
             Test::Equals(want) | Test::DoubleEquals(want) => label == Some(want),
             Test::NotEquals(other) => label != Some(other),
-            Test::In(wanted) => label.is_some_and(|value| wanted.iter().any(|w| w == value)),
-            Test::NotIn(others) => label.is_none_or(|value| others.iter().all(|o| o != value)),
+            Test::In(wanted) => label.is_some_and(|value| is_among(value, wanted)),
+            Test::NotIn(others) => label.is_none_or(|value| !is_among(value, others)),
             Test::Exists => label.is_some(),
             Test::DoesNotExist => label.is_none(),
             Test::GreaterThan(bound) => number().is_some_and(|n| n > *bound),
             Test::LessThan(bound) => number().is_some_and(|n| n < *bound),
         }
     }
+}
+
+/// Whether a value is one of a sorted list, as [`Requirement::new`] makes it.
+fn is_among(value: &str, sorted: &[String]) -> bool {
+    sorted.binary_search_by(|other| other.as_str().cmp(value)).is_ok()
+}
+
+/// How many requirements a `LabelSelector` object has.
+fn count(selector: &Value) -> usize {
+    let labels = selector.get("matchLabels").and_then(Value::as_object);
+    labels.map_or(0, Map::len) + array(selector, "matchExpressions").len()
+}
+
+fn too_many() -> String {
+    format!("too many requirements: at most {MAX_REQUIREMENTS} are allowed")
 }
 
 /// The operators of the text and object forms together.
@@ -240,7 +259,7 @@ impl Requirement {
             }
         }
         if !errors.is_empty() {
-            return Err(ParseError(joined(&errors)));
+            return Err(ParseError(errors.joined()));
         }
         let test = match operator {
             Operator::Equals => Test::Equals(values.swap_remove(0)),
@@ -297,23 +316,11 @@ fn check_count(operator: Operator, values: &[String], errors: &mut Errors) -> i6
     number
 }
 
-/// Several errors as Go's aggregate shows them.
-fn joined(errors: &Errors) -> String {
-    let mut words: Vec<String> = Vec::new();
-    for error in errors.iter() {
-        let text = error.to_string();
-        if !words.contains(&text) {
-            words.push(text);
-        }
-    }
-    match words.as_slice() {
-        [one] => one.clone(),
-        many => format!("[{}]", many.join(", ")),
-    }
-}
-
 /// Checks a `LabelSelector` object.
 pub fn validate_label_selector(path: &Path, selector: &Value, errors: &mut Errors) {
+    if count(selector) > MAX_REQUIREMENTS {
+        return errors.too_many(path, count(selector), MAX_REQUIREMENTS);
+    }
     validate_labels(&path.child("matchLabels"), &selector["matchLabels"], errors);
     for (i, expression) in array(selector, "matchExpressions").iter().enumerate() {
         validate_expression(&path.child("matchExpressions").index(i), expression, errors);

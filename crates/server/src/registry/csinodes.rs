@@ -1,7 +1,7 @@
 //! CSINodes: which storage drivers a node has. They are stored and served without behaviour of
 //! their own.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 use windlass_api::field::{Errors, Path};
@@ -109,12 +109,16 @@ fn validate_update(new: &Value, old: &Value, errors: &mut Errors) {
         map(&mut driver).remove("allocatable");
         driver
     };
+    // Each name once: what else there is was refused above.
+    let drivers = list(new, "/spec/drivers").iter();
+    let now: HashMap<&str, &Value> =
+        drivers.map(|driver| (text(driver, "/name"), driver)).collect();
     for old in list(old, "/spec/drivers") {
-        for new in list(new, "/spec/drivers") {
-            if text(new, "/name") == text(old, "/name") && fixed(new) != fixed(old) {
-                let path = Path::new("spec").child("drivers");
-                errors.invalid(&path, &fixed(new), "field is immutable");
-            }
+        if let Some(new) = now.get(text(old, "/name"))
+            && fixed(new) != fixed(old)
+        {
+            let path = Path::new("spec").child("drivers");
+            errors.invalid(&path, &fixed(new), "field is immutable");
         }
     }
 }

@@ -28,6 +28,7 @@ mod forgery;
 mod impersonation;
 mod late;
 mod lists;
+mod long_lists;
 mod matrix;
 mod mutations;
 mod nodes;

@@ -72,7 +72,7 @@ fn a_shared_field_conflicts_with_every_owner() {
         false,
     );
     let list = match refused {
-        Err(ApplyError::Conflicts(list)) => list,
+        Err(ApplyError::Conflicts(found)) => found,
         other => panic!("{other:?}"),
     };
     let (message, causes) = conflict_status_parts(&list);
@@ -84,8 +84,28 @@ fn a_shared_field_conflicts_with_every_owner() {
     assert_eq!(causes.len(), 3);
     assert_eq!(causes[0].message, "conflict with \"kubectl\" using v1");
     assert_eq!(causes[2].field, ".spec.trustBundle");
-    let (message, _) = conflict_status_parts(&list[2..]);
+    let last = Conflicts { listed: list.listed[2..].to_vec(), total: 1 };
+    let (message, _) = conflict_status_parts(&last);
     assert_eq!(message, "Apply failed with 1 conflict: conflict with \"one\": .spec.trustBundle");
+}
+
+#[test]
+fn very_many_conflicts_are_counted() {
+    let map = |value: &str| {
+        let data: serde_json::Map<_, _> =
+            (0..10_000).map(|i| (format!("k{i}"), json!(value))).collect();
+        json!({"metadata": {"name": "m"}, "data": data})
+    };
+    let mut live = Live::new("ConfigMap");
+    live.apply("one", map("1"), false).unwrap();
+    let found = match live.apply("two", map("2"), false) {
+        Err(ApplyError::Conflicts(found)) => found,
+        other => panic!("{other:?}"),
+    };
+    let (message, causes) = conflict_status_parts(&found);
+    assert!(message.starts_with("Apply failed with 10000 conflicts: conflicts with \"one\":\n- "));
+    assert!(message.ends_with("\n… and 9900 more"), "{message}");
+    assert_eq!((causes.len(), causes[100].message.as_str()), (101, "… and 9900 more"));
 }
 
 #[test]

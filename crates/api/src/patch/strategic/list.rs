@@ -9,14 +9,13 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use super::{
-    ELEMENT_ORDER, ListRule, PATCH, PatchError, View, go_map, go_value, merge_map, strip,
+    ELEMENT_ORDER, ListRule, PATCH, PatchError, View, Work, go_map, go_value, merge_map, strip,
     unknown_directive, wrong_type,
 };
-use crate::schema::Schema;
 
 /// Merges the list of a patch into the list of an object.
 pub(super) fn merge(
-    schema: &Schema,
+    work: &Work<'_>,
     rule: ListRule<'_>,
     target: Vec<Value>,
     patch: Vec<Value>,
@@ -24,6 +23,7 @@ pub(super) fn merge(
     if target.is_empty() && patch.is_empty() {
         return Ok(target);
     }
+    work.spend(target.iter().chain(&patch).map(|element| weight(rule, element)).sum())?;
     match rule {
         ListRule::Replace => match strip(Value::Array(patch)) {
             Value::Array(list) => Ok(list),
@@ -41,12 +41,12 @@ pub(super) fn merge(
             let merged = both.filter(|v| seen.insert(v.to_string())).collect();
             arrange(Ids { key: None }, merged, &patch, &order)
         }
-        ListRule::ByKey(key, view) => merge_by_key(schema, key, view, target, patch),
+        ListRule::ByKey(key, view) => merge_by_key(work, key, view, target, patch),
     }
 }
 
 fn merge_by_key(
-    schema: &Schema,
+    work: &Work<'_>,
     key: &'static str,
     view: View<'_>,
     target: Vec<Value>,
@@ -55,7 +55,7 @@ fn merge_by_key(
     check_elements(&target, &patch)?;
     let ids = Ids { key: Some(key) };
     let (mut merged, patch) = obey_directives(key, target, patch)?;
-    let order = merged.clone();
+    let order = keys_alone(ids, &merged);
     let mut places: HashMap<String, usize> = HashMap::new();
     for (i, element) in merged.iter().enumerate() {
         if object(element)?.contains_key(key) {
@@ -70,7 +70,7 @@ fn merge_by_key(
                 else {
                     unreachable!("only objects have a merge key");
                 };
-                merged[at] = Value::Object(merge_map(schema, view, old, new)?);
+                merged[at] = Value::Object(merge_map(work, view, old, new)?);
             }
             None => {
                 places.insert(id, merged.len());
@@ -79,6 +79,25 @@ fn merge_by_key(
         }
     }
     arrange(ids, merged, &patch, &order)
+}
+
+/// What it takes to look at an element: more if what tells it apart is long.
+fn weight(rule: ListRule<'_>, element: &Value) -> usize {
+    let id = match rule {
+        ListRule::ByKey(key, _) => element.get(key),
+        ListRule::Scalars => Some(element),
+        ListRule::Replace => None,
+    };
+    1 + id.and_then(Value::as_str).map_or(0, str::len) / 64
+}
+
+/// The elements with nothing but what tells them apart: enough to know their order, and cheap to copy.
+fn keys_alone(ids: Ids, list: &[Value]) -> Vec<Value> {
+    let alone = |element: &Value| match ids.key.and_then(|key| Some((key, element.get(key)?))) {
+        Some((key, id)) => Value::Object(Map::from_iter([(key.to_owned(), id.clone())])),
+        None => element.clone(),
+    };
+    list.iter().map(alone).collect()
 }
 
 /// Obeys the elements that are orders (`$patch`) and returns the target and patch without them.
@@ -118,9 +137,9 @@ fn obey_directives(
 /// Merges a list and puts it into the order that `$setElementOrder` asks for. `None`: there is no
 /// list on either side.
 pub(super) fn merge_ordered(
-    schema: &Schema,
+    work: &Work<'_>,
     rule: ListRule<'_>,
-    target: Option<&Value>,
+    target: Option<Value>,
     patch: Option<Value>,
     order: Value,
 ) -> Result<Option<Vec<Value>>, PatchError> {
@@ -133,19 +152,16 @@ pub(super) fn merge_ordered(
         ListRule::ByKey(key, _) => Ids { key: Some(key) },
         ListRule::Scalars | ListRule::Replace => Ids { key: None },
     };
-    let target = match target {
-        None | Some(Value::Null) => None,
-        Some(target) => Some(list(target.clone())?),
-    };
+    let target = target.map(list).transpose()?;
     let patch = patch.map(list).transpose()?;
     if let Some(patch) = &patch {
         check_order(ids, patch, &order)?;
     }
-    let before = target.clone().unwrap_or_default();
+    let before = keys_alone(ids, target.as_deref().unwrap_or_default());
     let merged = match (target, patch) {
         (None, None) => return Ok(None),
         (Some(target), None) => target,
-        (target, Some(patch)) => merge(schema, rule, target.unwrap_or_default(), patch)?,
+        (target, Some(patch)) => merge(work, rule, target.unwrap_or_default(), patch)?,
     };
     arrange(ids, merged, &order, &before).map(Some)
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use super::{Operator, Requirement};
 use crate::field::quote;
+use crate::limits::MAX_REQUIREMENTS;
 use crate::names;
 
 /// The requirements, in the order of the text.
@@ -27,6 +28,9 @@ pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, String> {
         let requirement =
             parser.requirement().map_err(|e| format!("unable to parse requirement: {e}"))?;
         requirements.push(requirement);
+        if requirements.len() > MAX_REQUIREMENTS {
+            return Err(super::too_many());
+        }
         match parser.next() {
             Token::End => return Ok(requirements),
             Token::Symbol(",") => match parser.peek() {

@@ -1,5 +1,7 @@
 //! What the server sets and resets on requests before it validates them.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 use windlass_api::timestamp;
@@ -82,19 +84,20 @@ fn of_type<'a>(conditions: &'a [Value], kind: &'a str) -> impl Iterator<Item = &
 /// last did.
 fn fill_times(new: &mut Value, old: &Value, now: OffsetDateTime) {
     let now = timestamp::format(now);
-    let before = list(old, "/status/conditions");
+    let mut before: HashMap<(&str, &str), &str> = HashMap::new();
+    for old in list(old, "/status/conditions") {
+        let changed = text(old, "/lastTransitionTime");
+        if !is_zero_time(changed) {
+            before.entry((text(old, "/type"), text(old, "/status"))).or_insert(changed);
+        }
+    }
     for condition in conditions_mut(new).into_iter().flatten() {
         if is_zero_time(text(condition, "/lastUpdateTime")) {
             map(condition).insert("lastUpdateTime".into(), json!(now));
         }
         if is_zero_time(text(condition, "/lastTransitionTime")) {
-            let same = before.iter().find(|old| {
-                old["type"] == condition["type"]
-                    && old["status"] == condition["status"]
-                    && !is_zero_time(text(old, "/lastTransitionTime"))
-            });
-            let changed = same.map_or(now.as_str(), |old| text(old, "/lastTransitionTime"));
-            let changed = json!(changed);
+            let same = before.get(&(text(condition, "/type"), text(condition, "/status")));
+            let changed = json!(same.copied().unwrap_or(&now));
             map(condition).insert("lastTransitionTime".into(), changed);
         }
     }

@@ -21,8 +21,9 @@ pub fn update(new: &Value, old: &Value, errors: &mut Errors) {
     resources(new, errors);
     let addresses = list(new, "/status/addresses");
     let path = Path::new("status").child("addresses");
+    let mut seen = BTreeSet::new();
     for (index, address) in addresses.iter().enumerate() {
-        if addresses[..index].contains(address) {
+        if !seen.insert((text(address, "/type"), text(address, "/address"))) {
             let shown = go_json::object(&[
                 ("Type", go_json::string(text(address, "/type"))),
                 ("Address", go_json::string(text(address, "/address"))),
@@ -110,8 +111,9 @@ fn pod_cidrs(node: &Value, errors: &mut Errors) {
         let detail = "may specify no more than one CIDR for each IP family";
         errors.invalid(&path, &cidrs.into(), detail);
     }
+    let mut seen = BTreeSet::new();
     for (index, cidr) in cidrs.iter().enumerate() {
-        if cidrs[..index].contains(cidr) {
+        if !seen.insert(cidr.as_str()) {
             errors.duplicate(&path.index(index), cidr);
         }
     }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::read::{
-    int, list, list_mut, metadata, part, part_mut, restore, set, spec, status, text,
+    first_by, int, list, list_mut, metadata, part, part_mut, restore, set, spec, status, text,
 };
 use super::{admission, qos};
 
@@ -49,14 +49,13 @@ fn keep_observed_generations(new: &mut Value, old: &Value) {
     if int(new, "observedGeneration").unwrap_or_default() == 0 {
         restore(new, old, "observedGeneration");
     }
+    let known = first_by(list(old, "conditions"), "type");
     for condition in list_mut(new, "conditions") {
         if int(condition, "observedGeneration").unwrap_or_default() != 0 {
             continue;
         }
-        let kind = text(condition, "type");
-        let before = list(old, "conditions").iter().find(|c| text(c, "type") == kind);
-        let Some(before) = before.cloned() else { continue };
-        restore(condition, &before, "observedGeneration");
+        let Some(before) = known.get(text(condition, "type")) else { continue };
+        restore(condition, before, "observedGeneration");
     }
 }
 
@@ -71,12 +70,11 @@ pub fn resize(new: &mut Value, old: &Value) {
     let wanted = spec(new).clone();
     keep_all_but(new, old, |spec| {
         for field in ["containers", "initContainers"] {
+            let wanted = first_by(list(&wanted, field), "name");
             for container in list_mut(spec, field) {
-                let name = text(container, "name");
-                let asked = list(&wanted, field).iter().find(|c| text(c, "name") == name).cloned();
-                let Some(asked) = asked else { continue };
-                restore(container, &asked, "resources");
-                restore(container, &asked, "resizePolicy");
+                let Some(asked) = wanted.get(text(container, "name")) else { continue };
+                restore(container, asked, "resources");
+                restore(container, asked, "resizePolicy");
             }
         }
     });

@@ -1,5 +1,7 @@
 //! Reading fields of objects that are in normal form: what is absent reads as its zero value.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 
 /// The field `key`, if it is there.
@@ -46,6 +48,12 @@ pub fn texts<'a>(object: &'a Value, key: &str) -> Vec<&'a str> {
 pub fn entries<'a>(object: &'a Value, key: &str) -> Vec<(&'a str, &'a Value)> {
     let Some(map) = object.get(key).and_then(Value::as_object) else { return Vec::new() };
     map.iter().map(|(name, value)| (name.as_str(), value)).collect()
+}
+
+/// The elements by the text of their field `key`; of several with the same text, the first.
+pub fn first_by<'a>(list: &'a [Value], key: &str) -> HashMap<&'a str, &'a Value> {
+    // Later entries replace earlier ones.
+    list.iter().rev().map(|element| (text(element, key), element)).collect()
 }
 
 /// The field `key` of a missing or present object.

@@ -1,5 +1,7 @@
 //! A pod as a row of the table that `kubectl get pods` shows.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -76,10 +78,10 @@ impl Summary {
     /// Looks at the init containers; whether one of them is still in the way.
     fn init_containers(&mut self, pod: &Value) -> bool {
         let declared = list(spec(pod), "initContainers");
+        let sidecars = sidecars(pod);
         for (index, container) in list(status(pod), "initContainerStatuses").iter().enumerate() {
             self.count_restarts(container);
-            let name = text(container, "name");
-            let sidecar = declared.iter().any(|c| text(c, "name") == name && is_sidecar(c));
+            let sidecar = sidecars.contains(text(container, "name"));
             let state = part(container, "state");
             let ended = below(state, "terminated");
             if ended.is_some_and(|e| int(e, "exitCode").unwrap_or_default() == 0) {
@@ -105,10 +107,9 @@ impl Summary {
     /// Looks at the containers proper; only sidecars' restarts count on from before.
     fn containers(&mut self, pod: &Value) {
         (self.restarts, self.restarted) = (0, None);
-        let declared = list(spec(pod), "initContainers");
+        let sidecars = sidecars(pod);
         for container in list(status(pod), "initContainerStatuses") {
-            let name = text(container, "name");
-            if declared.iter().any(|c| text(c, "name") == name && is_sidecar(c)) {
+            if sidecars.contains(text(container, "name")) {
                 self.count_restarts(container);
             }
         }
@@ -175,6 +176,12 @@ fn condition_is(pod: &Value, kind: &str, wanted: &str) -> bool {
     let conditions = list(status(pod), "conditions");
     let found = conditions.iter().find(|condition| text(condition, "type") == kind);
     found.is_some_and(|condition| text(condition, "status") == wanted)
+}
+
+/// The names of the init containers that go on running.
+fn sidecars(pod: &Value) -> BTreeSet<&str> {
+    let declared = list(spec(pod), "initContainers").iter();
+    declared.filter(|container| is_sidecar(container)).map(|c| text(c, "name")).collect()
 }
 
 fn is_sidecar(container: &Value) -> bool {

@@ -76,10 +76,11 @@ fn annotations(pod: &Value, errors: &mut Errors) {
     {
         errors.invalid_str(&path.key(DELETION_COST), cost, "must be a 32bit integer");
     }
+    let containers: BTreeSet<&str> = all_containers(spec(pod)).map(|c| text(c, "name")).collect();
     for (key, profile) in entries(metadata(pod), "annotations") {
         let Some(container) = key.strip_prefix(APPARMOR_PREFIX) else { continue };
         let profile = profile.as_str().unwrap_or_default();
-        if !all_containers(spec(pod)).any(|c| text(c, "name") == container) {
+        if !containers.contains(container) {
             errors.invalid_str(&path.key(key), container, "container not found");
         }
         let known = matches!(profile, "" | "runtime/default" | "unconfined");

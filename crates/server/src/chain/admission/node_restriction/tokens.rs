@@ -1,6 +1,8 @@
 //! A node gets tokens of the accounts that pods on it run as, bound to such a pod, for an audience that
 //! the pod asks for.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 use windlass_api::field::quote;
 use windlass_api::meta::Meta;
@@ -53,6 +55,7 @@ fn audience(written: &Written<'_>, pod: &Value) -> Verdict {
 /// Whether the pod has a token for the audience projected, or a driver of one of its volumes wants one.
 fn is_asked_for(written: &Written<'_>, pod: &Value, audience: &str) -> Result<bool, String> {
     let mut problems: Vec<String> = Vec::new();
+    let mut known = HashSet::new();
     for volume in list(pod, "/spec/volumes") {
         let projected = references::sources(volume).iter().any(|source| {
             let token = source.get("serviceAccountToken").filter(|token| !token.is_null());
@@ -64,8 +67,8 @@ fn is_asked_for(written: &Written<'_>, pod: &Value, audience: &str) -> Result<bo
         match driver_wants(written, pod, volume, audience) {
             Ok(true) => return Ok(true),
             Ok(false) => {}
-            Err(problem) if problems.contains(&problem) => {}
-            Err(problem) => problems.push(problem),
+            Err(problem) if known.insert(problem.clone()) => problems.push(problem),
+            Err(_) => {}
         }
     }
     match problems.as_slice() {

@@ -1,5 +1,7 @@
 //! Which other objects a pod or a volume refers to by name.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 
 use crate::registry::parts::{given, list, text};
@@ -71,14 +73,14 @@ pub fn claim(pod: &Value, volume: &Value) -> Option<String> {
 /// The claims on devices that were made for a pod or that it names.
 pub fn device_claims(pod: &Value) -> Vec<&str> {
     let statuses = list(pod, "/status/resourceClaimStatuses");
-    let made = |claim: &Value| {
-        let entry = statuses.iter().find(|s| text(s, "/name") == text(claim, "/name"));
-        entry.map_or("", |status| text(status, "/resourceClaimName"))
-    };
+    let mut made: HashMap<&str, &str> = HashMap::new();
+    for status in statuses {
+        made.entry(text(status, "/name")).or_insert(text(status, "/resourceClaimName"));
+    }
     let mut names: Vec<&str> = list(pod, "/spec/resourceClaims")
         .iter()
         .map(|claim| match text(claim, "/resourceClaimName") {
-            "" => made(claim),
+            "" => made.get(text(claim, "/name")).copied().unwrap_or_default(),
             name => name,
         })
         .collect();

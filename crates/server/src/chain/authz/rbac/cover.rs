@@ -15,14 +15,16 @@ pub struct TooMany;
 /// The permissions of `wanted` that no rule of `held` covers, one by one.
 pub fn missing(held: &[Arc<Rule>], wanted: &[Rule]) -> Result<Vec<Rule>, TooMany> {
     let mut missing = Vec::new();
-    let (mut permissions, mut budget) = (0_usize, Budget(limits::COMPARISONS));
+    let (mut permissions, mut bytes) = (0_usize, 0_usize);
+    let mut budget = Budget(limits::COMPARISONS);
     for rule in wanted {
         for part in parts(rule) {
             if budget.is_covered(held, &part)? {
                 continue;
             }
             permissions = permissions.saturating_add(count(&part));
-            if permissions > limits::PERMISSIONS {
+            bytes = bytes.saturating_add(count(&part).saturating_mul(longest(&part)));
+            if permissions > limits::PERMISSIONS || bytes > limits::PERMISSION_BYTES {
                 return Err(TooMany);
             }
             for one in broken_down(&part) {
@@ -79,6 +81,18 @@ fn count(part: &Rule) -> usize {
     let resources = part.api_groups.len().saturating_mul(part.resources.len());
     let lists = resources.saturating_mul(names).saturating_add(part.non_resource_urls.len());
     lists.saturating_mul(part.verbs.len())
+}
+
+/// The bytes that the longest permission of a part has.
+fn longest(part: &Rule) -> usize {
+    let lists = [
+        &part.verbs,
+        &part.api_groups,
+        &part.resources,
+        &part.resource_names,
+        &part.non_resource_urls,
+    ];
+    lists.into_iter().map(|list| list.iter().map(String::len).max().unwrap_or_default()).sum()
 }
 
 /// The same permissions as rules of one verb on one resource, with one name, or on one path.

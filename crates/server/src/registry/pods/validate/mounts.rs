@@ -27,6 +27,7 @@ fn mounts(
     errors: &mut Errors,
 ) {
     let mut taken = BTreeSet::new();
+    let device_paths: BTreeSet<&str> = devices.values().copied().collect();
     for (index, mount) in list(container, "volumeMounts").iter().enumerate() {
         let at = path.index(index);
         let (name, target) = (text(mount, "name"), text(mount, "mountPath"));
@@ -42,7 +43,7 @@ fn mounts(
             let detail = "must not already exist in volumeDevices";
             errors.invalid_str(&at.child("name"), name, detail);
         }
-        if devices.values().any(|device| *device == target) {
+        if device_paths.contains(target) {
             let detail = "must not already exist as a path in volumeDevices";
             errors.invalid_str(&at.child("mountPath"), target, detail);
         }
@@ -104,6 +105,7 @@ fn devices(
 ) {
     let mut names = BTreeSet::new();
     let mut targets = BTreeSet::new();
+    let mount_paths: BTreeSet<&str> = mounts.values().copied().collect();
     for (index, device) in list(container, "volumeDevices").iter().enumerate() {
         let (name_at, path_at) =
             (path.index(index).child("name"), path.index(index).child("devicePath"));
@@ -140,7 +142,7 @@ fn devices(
             let detail = "must not already exist in volumeMounts";
             errors.invalid_str(&name_at, name, detail);
         }
-        if mounts.values().any(|mount| *mount == target) {
+        if mount_paths.contains(target) {
             let detail = "must not already exist as a path in volumeMounts";
             errors.invalid_str(&path_at, target, detail);
         }

@@ -190,6 +190,7 @@ fn huge_pages(name: &str, amount: &Value, path: &Path, errors: &mut Errors) {
 
 fn claim_names(resources: &Value, known: &BTreeSet<&str>, path: &Path, errors: &mut Errors) {
     let mut seen: BTreeSet<(&str, &str)> = BTreeSet::new();
+    let mut all: Option<String> = None;
     for (index, claim) in list(resources, "claims").iter().enumerate() {
         let at = path.index(index);
         let (name, request) = (text(claim, "name"), text(claim, "request"));
@@ -199,22 +200,31 @@ fn claim_names(resources: &Value, known: &BTreeSet<&str>, path: &Path, errors: &
         }
         super::name(&at.child("request"), request, names::dns1123_label, errors);
         let whole_claim_taken = seen.contains(&(name, ""));
-        let overlaps = request.is_empty() && seen.iter().any(|(other, _)| *other == name);
+        let first = seen.range((name, "")..).next();
+        let overlaps = request.is_empty() && first.is_some_and(|(other, _)| *other == name);
         if whole_claim_taken || overlaps {
             errors.duplicate(&at, &name.into());
         } else if !seen.insert((name, request)) {
             errors.duplicate(&at, &format!("{name}/{request}").into());
         }
         if !known.contains(name) {
-            let names: Vec<&str> = known.iter().copied().collect();
-            let rest = match names.as_slice() {
-                [] => " which is empty".to_owned(),
-                names => format!(": {}", names.join(", ")),
+            // All names stand in each of these errors.
+            let detail = match errors.is_full() {
+                true => "",
+                false => all.get_or_insert_with(|| known_claims(known)).as_str(),
             };
-            let detail = format!("must be one of the names in pod.spec.resourceClaims{rest}");
-            errors.not_found_because(&at, name, &detail);
+            errors.not_found_because(&at, name, detail);
         }
     }
+}
+
+fn known_claims(known: &BTreeSet<&str>) -> String {
+    let names: Vec<&str> = known.iter().copied().collect();
+    let rest = match names.as_slice() {
+        [] => " which is empty".to_owned(),
+        names => format!(": {}", names.join(", ")),
+    };
+    format!("must be one of the names in pod.spec.resourceClaims{rest}")
 }
 
 fn container_resource(name: &str, path: &Path, errors: &mut Errors) {

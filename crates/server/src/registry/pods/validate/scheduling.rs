@@ -1,6 +1,6 @@
 //! What a pod says about where and when it may run, and what it is told there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use serde_json::Value;
 use windlass_api::field::{Errors, Path};
@@ -157,6 +157,8 @@ fn search_path(path: &Path, search: &str, errors: &mut Errors) {
 /// How pods are spread over the cluster.
 pub fn spread(spec: &Value, path: &Path, errors: &mut Errors) {
     let constraints = list(spec, "topologySpreadConstraints");
+    let pair = |c| (text(c, "topologyKey"), text(c, "whenUnsatisfiable"));
+    let last: HashMap<_, _> = constraints.iter().enumerate().map(|(i, c)| (pair(c), i)).collect();
     for (index, constraint) in constraints.iter().enumerate() {
         let at = path.index(index);
         let skew = int(constraint, "maxSkew").unwrap_or_default();
@@ -172,10 +174,7 @@ pub fn spread(spec: &Value, path: &Path, errors: &mut Errors) {
             let known = ["DoNotSchedule", "ScheduleAnyway"];
             errors.not_supported(&at.child("whenUnsatisfiable"), action, &known);
         }
-        let again = constraints[index + 1..].iter().any(|other| {
-            text(other, "topologyKey") == key && text(other, "whenUnsatisfiable") == action
-        });
-        if again {
+        if last.get(&(key, action)).is_some_and(|last| *last > index) {
             let shown = format!("{{{key}, {action}}}");
             errors.duplicate(&at.child("{topologyKey, whenUnsatisfiable}"), &shown.into());
         }

@@ -1,5 +1,6 @@
 //! What may change through a pod's subresources.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use serde_json::Value;
@@ -8,8 +9,8 @@ use windlass_api::names;
 
 use super::super::qos;
 use super::super::read::{
-    annotation, below, entries, int, list, list_mut, part, restore, set, spec, status as status_of,
-    text,
+    annotation, below, entries, first_by, int, list, list_mut, part, restore, set, spec,
+    status as status_of, text,
 };
 use super::update::annotation_changes;
 use super::{MIRROR, metadata_and_spec, say};
@@ -80,23 +81,23 @@ fn transitions(
     path: &Path,
     errors: &mut Errors,
 ) {
+    let now = first_by(list(new_status, field), "name");
+    let declared = first_by(containers.map_or(&[][..], |field| list(spec(old), field)), "name");
     for (index, before) in list(status_of(old), field).iter().enumerate() {
         let Some(ended) = below(part(before, "state"), "terminated") else { continue };
         let name = text(before, "name");
-        let after = list(new_status, field).iter().find(|after| text(after, "name") == name);
         let revived =
-            after.is_some_and(|after| below(part(after, "state"), "terminated").is_none());
+            now.get(name).is_some_and(|after| below(part(after, "state"), "terminated").is_none());
         let exit_code = int(ended, "exitCode").unwrap_or_default();
-        if revived && !may_restart(spec(old), containers, name, exit_code) {
+        let container = declared.get(name).copied();
+        if revived && !may_restart(spec(old), container, exit_code) {
             let detail = "may not be transitioned to non-terminated state";
             errors.forbidden(&path.index(index).child("state"), detail);
         }
     }
 }
 
-fn may_restart(spec: &Value, containers: Option<&str>, name: &str, exit_code: i64) -> bool {
-    let Some(field) = containers else { return false };
-    let container = list(spec, field).iter().find(|container| text(container, "name") == name);
+fn may_restart(spec: &Value, container: Option<&Value>, exit_code: i64) -> bool {
     let Some(container) = container else { return false };
     // Rules about exit codes may restart what the policy alone would not.
     if !list(container, "restartPolicyRules").is_empty() {
@@ -128,8 +129,9 @@ fn addresses(status: &Value, path: &Path, field: &str, errors: &mut Errors) {
         let detail = "may specify no more than one IP for each IP family";
         errors.invalid_shown(path, &format!("[{}]", shown.join(",")), detail);
     }
+    let mut seen = BTreeSet::new();
     for (index, ip) in ips.iter().enumerate() {
-        if ips[..index].contains(ip) {
+        if !seen.insert(ip) {
             errors.duplicate_shown(&path.index(index), &shown_address(ip), "");
         }
     }
@@ -147,13 +149,12 @@ pub fn ephemeral_containers(new: &Value, old: &Value, errors: &mut Errors) {
     }
     metadata_and_spec(new, errors);
     let path = Path::new("spec").child("ephemeralContainers");
-    let now = list(spec(new), "ephemeralContainers");
+    let now = first_by(list(spec(new), "ephemeralContainers"), "name");
     for before in list(spec(old), "ephemeralContainers") {
         let name = windlass_api::field::quote(text(before, "name"));
-        let after = now.iter().find(|after| text(after, "name") == text(before, "name"));
-        let what = match after {
+        let what = match now.get(text(before, "name")) {
             None => "removed",
-            Some(after) if after != before => "changed",
+            Some(after) if *after != before => "changed",
             Some(_) => continue,
         };
         errors

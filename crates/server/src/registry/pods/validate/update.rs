@@ -1,6 +1,6 @@
 //! What of a pod may change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use windlass_api::field::{Errors, Path};
@@ -103,12 +103,13 @@ fn deadline(new: &Value, old: &Value, path: &Path, errors: &mut Errors) -> bool 
 }
 
 fn added_tolerations(new: &Value, old: &Value, path: &Path, errors: &mut Errors) {
+    // As text, in which fields are sorted: values cannot be hashed.
     let untimed = |toleration: &Value| {
         let mut rest = toleration.clone();
         set(&mut rest, "tolerationSeconds", None);
-        rest
+        rest.to_string()
     };
-    let kept: Vec<Value> = list(new, "tolerations").iter().map(untimed).collect();
+    let kept: BTreeSet<String> = list(new, "tolerations").iter().map(untimed).collect();
     if list(old, "tolerations").iter().any(|toleration| !kept.contains(&untimed(toleration))) {
         let detail = "existing toleration can not be modified except its tolerationSeconds";
         return errors.forbidden(path, detail);
@@ -117,10 +118,11 @@ fn added_tolerations(new: &Value, old: &Value, path: &Path, errors: &mut Errors)
 }
 
 fn removed_gates(new: &Value, old: &Value, path: &Path, errors: &mut Errors) {
-    let known: Vec<&str> = list(old, "schedulingGates").iter().map(|g| text(g, "name")).collect();
+    let known: BTreeSet<&str> =
+        list(old, "schedulingGates").iter().map(|g| text(g, "name")).collect();
     for (index, gate) in list(new, "schedulingGates").iter().enumerate() {
         let name = text(gate, "name");
-        if !known.contains(&name) {
+        if !known.contains(name) {
             let detail =
                 format!("only deletion is allowed, but found new scheduling gate '{name}'");
             errors.forbidden(&path.index(index).child("name"), &detail);

@@ -1,0 +1,360 @@
+//! Objects with one long list or map, for every list and map in the schema.
+
+use serde_json::{Map, Value, json};
+use windlass_api::schema::{Field, Merge, Schema, Shape, Type, TypeId};
+use windlass_server::registry::kind::{Kind, Scope, Served};
+
+/// What the elements of a long list look like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Elements {
+    /// Plausible, each different.
+    Distinct,
+    /// Plausible, all the same.
+    Same,
+    /// Objects without fields; texts without characters.
+    Empty,
+    /// Texts and numbers that no rule allows.
+    Wrong,
+}
+
+pub const ALL: [Elements; 4] =
+    [Elements::Distinct, Elements::Same, Elements::Empty, Elements::Wrong];
+
+/// A step from an object towards a list or map in it.
+#[derive(Clone, Debug, PartialEq)]
+enum Step {
+    Field(&'static str),
+    Element,
+    Entry,
+}
+
+/// A list or map field of a kind.
+#[derive(Clone)]
+pub struct Place {
+    pub kind: &'static Kind,
+    pub served: &'static Served,
+    /// The type that has the field, and the field.
+    pub field: (&'static str, &'static str),
+    path: Vec<Step>,
+    shape: Shape,
+}
+
+impl Place {
+    /// `Pod v1 spec.containers[].env`
+    pub fn shown(&self) -> String {
+        let mut text = format!("{} {} ", self.kind.name, self.served.version);
+        for step in &self.path {
+            match step {
+                Step::Field(name) => text.push_str(&format!(".{name}")),
+                Step::Element => text.push_str("[]"),
+                Step::Entry => text.push_str("{}"),
+            }
+        }
+        text
+    }
+
+    /// Whether only the status can be written with it.
+    pub fn in_status(&self) -> bool {
+        self.path.first() == Some(&Step::Field("status"))
+            && self.kind.subresource("status").is_some()
+    }
+
+    /// Where objects of the kind are created.
+    pub fn collection(&self) -> String {
+        self.collection_in(self.served)
+    }
+
+    /// The same in the version that [`minimal`] objects have.
+    pub fn stored_collection(&self) -> String {
+        self.collection_in(self.kind.stored())
+    }
+
+    fn collection_in(&self, served: &Served) -> String {
+        let Served { group, version, .. } = served;
+        let root = if group.is_empty() {
+            format!("/api/{version}")
+        } else {
+            format!("/apis/{group}/{version}")
+        };
+        let namespace = match self.kind.scope {
+            Scope::Cluster => "",
+            Scope::Namespaced => "/namespaces/default",
+        };
+        format!("{root}{namespace}/{}", self.kind.plural)
+    }
+
+    /// An object that has `count` elements here, or fewer if a body has no room for them.
+    pub fn object(&self, name: &str, elements: Elements, count: usize) -> (Value, usize) {
+        let schema = Schema::get();
+        let (shape, is_map) = match &self.shape {
+            Shape::List(of) => (&**of, false),
+            Shape::Map(of) => (&**of, true),
+            _ => unreachable!("only lists and maps are enumerated"),
+        };
+        let one = element(schema, shape, elements, 1_000_000, &self.keys(), 2);
+        let size = one.to_string().len() + 1 + if is_map { 12 } else { 0 };
+        let count = count.min(ROOM / size);
+        let long: Value = if is_map {
+            let of = |i| element(schema, shape, elements, i, &[], 2);
+            let key =
+                |i| if elements == Elements::Wrong { format!("!{i}") } else { format!("k{i}") };
+            (0..count).map(|i| (key(i), of(i))).collect::<Map<_, _>>().into()
+        } else {
+            let keys = self.keys();
+            (0..count).map(|i| element(schema, shape, elements, i, &keys, 2)).collect()
+        };
+        let mut object = minimal(self.kind, name);
+        let id = schema.lookup(self.served.type_name).unwrap();
+        put(schema, &Shape::Object(id), &mut object, &self.path, long);
+        (object, count)
+    }
+
+    /// Turns the list around, so that every element has another place.
+    pub fn reverse(&self, object: &mut Value) {
+        let mut at = object;
+        for step in &self.path {
+            at = match step {
+                Step::Field(name) => &mut at[*name],
+                Step::Element => &mut at[0],
+                Step::Entry => &mut at["k"],
+            };
+        }
+        if let Value::Array(list) = at {
+            list.reverse();
+        }
+    }
+
+    /// The fields by which the elements are told apart.
+    fn keys(&self) -> Vec<&'static str> {
+        let schema = Schema::get();
+        let of = schema.type_of(schema.lookup(self.field.0).unwrap());
+        match of.field(self.field.1).map(|field| &field.merge) {
+            Some(Merge::ByKey(keys)) => keys.to_vec(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Of a body of 3 MiB, what is left for the list.
+const ROOM: usize = 3 * 1024 * 1024 - 64 * 1024;
+
+/// Every list and map field of a kind in one version.
+pub fn places(kind: &'static Kind, served: &'static Served) -> Vec<Place> {
+    let schema = Schema::get();
+    let id = schema.lookup(served.type_name).unwrap();
+    let mut search =
+        Search { kind, served, found: Vec::new(), path: Vec::new(), above: Vec::new() };
+    search.object(schema, id);
+    search.found
+}
+
+struct Search {
+    kind: &'static Kind,
+    served: &'static Served,
+    found: Vec<Place>,
+    path: Vec<Step>,
+    above: Vec<TypeId>,
+}
+
+impl Search {
+    fn object(&mut self, schema: &'static Schema, id: TypeId) {
+        // A type that holds itself is entered once.
+        if self.above.contains(&id) {
+            return;
+        }
+        self.above.push(id);
+        let of = schema.type_of(id);
+        for field in &of.fields {
+            self.path.push(Step::Field(field.name));
+            if matches!(field.shape, Shape::List(_) | Shape::Map(_)) {
+                self.found.push(Place {
+                    kind: self.kind,
+                    served: self.served,
+                    field: (of.name, field.name),
+                    path: self.path.clone(),
+                    shape: field.shape.clone(),
+                });
+            }
+            self.below(schema, &field.shape);
+            self.path.pop();
+        }
+        self.above.pop();
+    }
+
+    fn below(&mut self, schema: &'static Schema, shape: &Shape) {
+        match shape {
+            Shape::Object(id) => self.object(schema, *id),
+            Shape::List(of) => self.inside(schema, Step::Element, of),
+            Shape::Map(of) => self.inside(schema, Step::Entry, of),
+            _ => {}
+        }
+    }
+
+    fn inside(&mut self, schema: &'static Schema, step: Step, shape: &Shape) {
+        self.path.push(step);
+        self.below(schema, shape);
+        self.path.pop();
+    }
+}
+
+/// One element. Objects get their keys, what they require, and a few fields more.
+fn element(
+    schema: &Schema,
+    shape: &Shape,
+    elements: Elements,
+    i: usize,
+    keys: &[&str],
+    depth: usize,
+) -> Value {
+    let wrong = elements == Elements::Wrong;
+    match shape {
+        Shape::String => match elements {
+            Elements::Distinct => json!(format!("e{i}")),
+            Elements::Same => json!("e"),
+            Elements::Empty => json!(""),
+            Elements::Wrong => json!("!"),
+        },
+        Shape::Bool => json!(true),
+        Shape::Int32 | Shape::Int64 | Shape::IntOrString if wrong => json!(-1),
+        Shape::Int32 | Shape::Int64 | Shape::IntOrString => json!(i % 60_000 + 1),
+        Shape::Float => json!(1.5),
+        Shape::Bytes => json!("YQ=="),
+        Shape::Time => json!("2026-01-01T00:00:00Z"),
+        Shape::MicroTime => json!("2026-01-01T00:00:00.000000Z"),
+        Shape::Quantity => json!(if wrong { "-1" } else { "1" }),
+        Shape::Raw | Shape::FieldsV1 => json!({}),
+        Shape::Object(_) if elements == Elements::Empty => json!({}),
+        Shape::Object(id) => object(schema, schema.type_of(*id), elements, i, keys, depth),
+        Shape::List(of) if depth > 0 => json!([element(schema, of, elements, i, keys, depth - 1)]),
+        Shape::Map(of) if depth > 0 => {
+            json!({"k": element(schema, of, elements, i, keys, depth - 1)})
+        }
+        Shape::List(_) => json!([]),
+        Shape::Map(_) => json!({}),
+    }
+}
+
+fn object(
+    schema: &Schema,
+    of: &Type,
+    elements: Elements,
+    i: usize,
+    keys: &[&str],
+    depth: usize,
+) -> Value {
+    let mut fields = Map::new();
+    let is_key = |field: &Field| keys.contains(&field.name);
+    for field in of.fields.iter().filter(|f| is_key(f) || (f.required && depth > 0)) {
+        // A key tells elements apart, whatever else it says.
+        let elements = if is_key(field) && elements == Elements::Wrong {
+            Elements::Distinct
+        } else {
+            elements
+        };
+        let value = element(schema, &field.shape, elements, i, &[], depth.saturating_sub(1));
+        fields.insert(field.name.into(), value);
+    }
+    let scalar = |f: &&Field| !matches!(f.shape, Shape::Object(_) | Shape::List(_) | Shape::Map(_));
+    for field in of.fields.iter().filter(scalar).take(2) {
+        let value = element(schema, &field.shape, elements, i, &[], 0);
+        fields.entry(field.name).or_insert(value);
+    }
+    fields.into()
+}
+
+/// Puts `long` at the end of the path, and on the way there what is required.
+fn put(schema: &Schema, shape: &Shape, value: &mut Value, path: &[Step], long: Value) {
+    let Some((step, rest)) = path.split_first() else {
+        *value = long;
+        return;
+    };
+    match (step, shape) {
+        (Step::Field(name), Shape::Object(id)) => {
+            if !value.is_object() {
+                *value = object(schema, schema.type_of(*id), Elements::Distinct, 1, &[], 1);
+            }
+            let field = schema.type_of(*id).field(name).unwrap();
+            put(schema, &field.shape, &mut value[*name], rest, long);
+        }
+        (Step::Element, Shape::List(of)) => {
+            if value.as_array().is_none_or(Vec::is_empty) {
+                *value = json!([null]);
+            }
+            put(schema, of, &mut value[0], rest, long);
+        }
+        (Step::Entry, Shape::Map(of)) => {
+            if !value.is_object() {
+                *value = json!({});
+            }
+            put(schema, of, &mut value["k"], rest, long);
+        }
+        _ => unreachable!("the path was made from the schema"),
+    }
+}
+
+/// The least object of a kind that is accepted.
+pub fn minimal(kind: &Kind, name: &str) -> Value {
+    let mut object = match kind.name {
+        "Pod" => json!({"spec": {"containers": [{"name": "c", "image": "i"}]}}),
+        "Event" => json!({
+            "metadata": {"namespace": "default"}, "type": "Normal", "reason": "r", "action": "a",
+            "involvedObject": {"namespace": "default"}, "regarding": {"namespace": "default"},
+            "reportingController": "example.com/c", "reportingInstance": "i",
+            "eventTime": "2026-01-01T00:00:00.000000Z",
+        }),
+        "PersistentVolume" => json!({"spec": {
+            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/a"},
+        }}),
+        "PersistentVolumeClaim" => json!({"spec": {
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+        }}),
+        "Service" => json!({"spec": {"ports": [{"port": 80}]}}),
+        "RuntimeClass" => json!({"handler": "h"}),
+        "CSINode" => json!({"spec": {"drivers": []}}),
+        "CSIDriver" => json!({"spec": {}}),
+        "CertificateSigningRequest" => json!({"spec": {
+            "request": base64(include_bytes!("../conformance/fixtures/csr-p256.pem")),
+            "signerName": "example.com/s", "usages": ["client auth"],
+        }}),
+        "ClusterTrustBundle" => json!({"spec": {
+            "trustBundle": include_str!("../conformance/fixtures/ca-p256.pem"),
+        }}),
+        "PodCertificateRequest" => json!({"metadata": {"namespace": "default"}, "spec": {
+            "signerName": "example.com/s",
+            "podName": "p", "podUID": include_str!("../conformance/fixtures/pod-uid.txt").trim(),
+            "serviceAccountName": "a", "serviceAccountUID": "au", "nodeName": "n", "nodeUID": "nu",
+            "maxExpirationSeconds": 86400,
+            "stubPKCS10Request": base64(include_bytes!("../conformance/fixtures/pcr-p256.stub.der")),
+        }}),
+        "ResourceSlice" => json!({"spec": {
+            "driver": "d.example.com", "nodeName": "n",
+            "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
+        }}),
+        "ClusterRoleBinding" | "RoleBinding" => json!({"roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view",
+        }}),
+        "SubjectAccessReview" | "LocalSubjectAccessReview" | "SelfSubjectAccessReview" => {
+            json!({"spec": {
+                "user": "u", "resourceAttributes": {"namespace": "default", "verb": "list", "resource": "pods"},
+            }})
+        }
+        "SelfSubjectRulesReview" => json!({"spec": {"namespace": "default"}}),
+        "TokenReview" => json!({"spec": {"token": "t"}}),
+        "Bundle" => json!({"spec": {
+            "sources": [{"useDefaultCAs": true}], "target": {"configMap": {"key": "k"}},
+        }}),
+        _ => json!({}),
+    };
+    if kind.name == "SelfSubjectAccessReview" {
+        object["spec"]["user"] = Value::Null;
+    }
+    if kind.review.is_none() {
+        object["metadata"]["name"] = json!(name);
+    }
+    object
+}
+
+fn base64(bytes: &[u8]) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(bytes)
+}
