@@ -58,7 +58,7 @@ pub const MAX_MESSAGE_BYTES: usize = 256 * 1024;
 
 /// How many list elements a strategic merge patch may look at. Each list is looked at once, so that a patch comes to
 /// as many as there are in the patch and in the object, unless it names the same element again and again.
-pub const MAX_PATCHED_ELEMENTS: usize = 2_000_000;
+pub const MAX_PATCHED_ELEMENTS: usize = 1_000_000;
 
 /// How many requirements a label or field selector may have. Each is checked against each object of a list, and
 /// against each change while a watch is open. A person writes a handful.

@@ -19,10 +19,18 @@ pub type Incoming = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync
 /// Reads a request body of at most [`limits::BODY`] bytes. A longer one is refused without being
 /// kept.
 pub async fn read(body: Incoming) -> Result<Bytes, Error> {
-    let too_large =
-        || Error::TooLarge(format!("Request entity too large: limit is {}", limits::BODY));
+    read_within(body, limits::BODY).await
+}
+
+/// Reads the body of a request that stores nothing: at most [`limits::SMALL_BODY`] bytes.
+pub async fn read_small(body: Incoming) -> Result<Bytes, Error> {
+    read_within(body, limits::SMALL_BODY).await
+}
+
+async fn read_within(body: Incoming, limit: usize) -> Result<Bytes, Error> {
+    let too_large = || Error::TooLarge(format!("Request entity too large: limit is {limit}"));
     let mut body = body;
-    if body.size_hint().lower() > limits::BODY as u64 {
+    if body.size_hint().lower() > limit as u64 {
         return Err(too_large());
     }
     let mut whole = BytesMut::new();
@@ -30,7 +38,7 @@ pub async fn read(body: Incoming) -> Result<Bytes, Error> {
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|e| Error::BadRequest(format!("the body ended early: {e}")))?;
         let Ok(data) = frame.into_data() else { continue };
-        if whole.len() + only.as_ref().map_or(0, Bytes::len) + data.len() > limits::BODY {
+        if whole.len() + only.as_ref().map_or(0, Bytes::len) + data.len() > limit {
             return Err(too_large());
         }
         match only.take() {

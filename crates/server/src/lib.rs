@@ -41,6 +41,7 @@ pub mod listen;
 pub mod local;
 pub mod metrics;
 pub mod object;
+pub mod offload;
 pub mod openapi;
 pub mod peer;
 pub mod policy;

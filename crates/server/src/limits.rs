@@ -13,6 +13,15 @@ pub const DRAIN: Duration = Duration::from_secs(1);
 /// should not find that an object fits one and not the other.
 pub const OBJECT: usize = 3 * 512 * 1024;
 
+/// Bodies that are not stored: questions about access and tokens, options of a deletion, bindings. A question about a
+/// user with ten thousand groups fits.
+pub const SMALL_BODY: usize = 512 * 1024;
+
+/// Objects and bodies of this size are worked on away from the threads that answer everybody else
+/// ([`crate::offload`]): below it there are a few thousand list elements at most, and a stage of a request takes a few
+/// milliseconds.
+pub const LARGE: usize = 16 * 1024;
+
 /// Longer request lines are refused by kube-apiserver's HTTP library as well (1 MiB of headers);
 /// the longest legal URL is a selector of a few KiB.
 pub const URL: usize = 64 * 1024;

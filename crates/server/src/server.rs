@@ -24,6 +24,7 @@ use crate::features::Features;
 use crate::limits;
 use crate::local::Local;
 use crate::metrics::{Metrics, Source, storage_source};
+use crate::offload::Offload;
 use crate::openapi::Documents;
 use crate::registry::kind::Kind;
 use crate::registry::{KINDS, Registry};
@@ -45,6 +46,8 @@ pub struct Server {
     pub authorizer: Authorizer,
     /// When they may do it.
     pub flow: Flow,
+    /// Where the work on large objects is done.
+    pub offload: Offload,
     /// Which rules on writes are on.
     pub plugins: Plugins,
     /// Where it is written down.
@@ -197,6 +200,7 @@ pub async fn start(setup: Setup) -> Result<Arc<Server>, windlass_store::Error> {
         authenticator: setup.authenticator,
         authorizer,
         flow,
+        offload: Offload::new(std::thread::available_parallelism().map_or(1, usize::from)),
         plugins: setup.plugins,
         audit: setup.audit,
         faults,

@@ -75,6 +75,15 @@ impl Call<'_> {
         }
     }
 
+    /// Does the work of one stage, about so many bytes, where it keeps nobody else waiting.
+    pub async fn work<T>(
+        &self,
+        size: usize,
+        work: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.server.offload.run(self.user, size, work).await
+    }
+
     /// The name that managedFields record for this caller.
     pub fn manager(&self, asked: &str) -> String {
         if !asked.is_empty() {

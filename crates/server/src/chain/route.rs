@@ -105,7 +105,7 @@ async fn verb(
     match verb {
         "get" => {
             let found = get::get(call).await?;
-            Ok(respond::object(call, output, StatusCode::OK, &found))
+            shown(call, output, StatusCode::OK, &found).await
         }
         "list" => {
             let options = ListOptions::parse(call.query, false)?;
@@ -117,27 +117,27 @@ async fn verb(
         "create" if call.path.name.is_empty() => {
             let body = body::read(body).await?;
             let written = current::write(call, || create::create(call, &body)).await?;
-            Ok(answer(call, output, &written))
+            answer(call, output, &written).await
         }
         "update" if !call.path.name.is_empty() => {
             let body = body::read(body).await?;
             let written = current::write(call, || update::update(call, &body)).await?;
-            Ok(answer(call, output, &written))
+            answer(call, output, &written).await
         }
         "patch" if !call.path.name.is_empty() => {
             let body = body::read(body).await?;
             let written = current::write(call, || patch::patch(call, &body)).await?;
-            Ok(answer(call, output, &written))
+            answer(call, output, &written).await
         }
         "delete" => {
-            let body = body::read(body).await?;
+            let body = body::read_small(body).await?;
             let deleted = current::write(call, || delete::delete(call, &body)).await?;
-            Ok(deletion(call, output, &deleted))
+            deletion(call, output, &deleted).await
         }
         "deletecollection" if call.kind.delete_collection => {
             // A second attempt would not tell of what the first one deleted.
             call.server.catch_up().await?;
-            let deleted = delete::delete_collection(call, &body::read(body).await?).await?;
+            let deleted = delete::delete_collection(call, &body::read_small(body).await?).await?;
             Ok(respond::list(call, output, &deleted))
         }
         _ => Err(Error::MethodNotAllowed),
@@ -170,12 +170,12 @@ async fn review(
     if *method != Method::POST {
         return Err(Error::MethodNotAllowed);
     }
-    let body = body::read(body).await?;
-    let mut answered = review::answer(call, question, &body)?;
+    let body = body::read_small(body).await?;
+    let mut answered = review::answer(call, question, &body).await?;
     // That somebody is not known, or may not, could be otherwise by the word of another server.
     if call.server.store.is_shared() && !answered.is_granted() {
         call.server.catch_up().await?;
-        answered = review::answer(call, question, &body)?;
+        answered = review::answer(call, question, &body).await?;
     }
     let mut response = respond::unstored(review::CODE, output, answered.value);
     respond::warn(&mut response, &answered.warnings);
@@ -192,21 +192,21 @@ async fn subresource(
     match (&found.action, method) {
         (Action::View { .. }, &Method::GET) => {
             let object = get::get(call).await?;
-            Ok(respond::object(call, output, StatusCode::OK, &object))
+            shown(call, output, StatusCode::OK, &object).await
         }
         (Action::View { .. } | Action::Finalize, &Method::PUT) => {
             let body = body::read(body).await?;
             let written = current::write(call, || update::update(call, &body)).await?;
-            Ok(answer(call, output, &written))
+            answer(call, output, &written).await
         }
         (Action::View { .. }, &Method::PATCH) => {
             let body = body::read(body).await?;
             let written = current::write(call, || patch::patch(call, &body)).await?;
-            Ok(answer(call, output, &written))
+            answer(call, output, &written).await
         }
         (Action::Create { .. }, &Method::POST) => {
             call.server.catch_up().await?;
-            let bytes = body::read(body).await?;
+            let bytes = body::read_small(body).await?;
             let (code, value) = subresource::create(call, &found.action, &bytes).await?;
             Ok(respond::unstored(code, output, value))
         }
@@ -257,14 +257,31 @@ fn custom(call: &Call<'_>, version: MetaVersion, as_table: bool) -> Shape {
     }))
 }
 
-fn answer(call: &Call<'_>, output: Output, written: &Written) -> Response<Body> {
+async fn answer(
+    call: &Call<'_>,
+    output: Output,
+    written: &Written,
+) -> Result<Response<Body>, Error> {
     let code = if written.created { StatusCode::CREATED } else { StatusCode::OK };
-    let mut response = respond::object(call, output, code, &written.object);
+    let mut response = shown(call, output, code, &written.object).await?;
     respond::warn(&mut response, &written.warnings);
-    response
+    Ok(response)
 }
 
-fn deletion(call: &Call<'_>, output: Output, deleted: &Deleted) -> Response<Body> {
+async fn shown(
+    call: &Call<'_>,
+    output: Output,
+    code: StatusCode,
+    object: &Arc<Object>,
+) -> Result<Response<Body>, Error> {
+    call.work(object.size(), || Ok(respond::object(call, output, code, object))).await
+}
+
+async fn deletion(
+    call: &Call<'_>,
+    output: Output,
+    deleted: &Deleted,
+) -> Result<Response<Body>, Error> {
     match deleted {
         Deleted::Gone(object) if !call.kind.returns_deleted => {
             let uid = object.stored_value()["metadata"]["uid"].as_str().unwrap_or_default().into();
@@ -275,10 +292,10 @@ fn deletion(call: &Call<'_>, output: Output, deleted: &Deleted) -> Response<Body
                 uid,
                 ..Default::default()
             });
-            respond::status(&status, output)
+            Ok(respond::status(&status, output))
         }
         Deleted::Gone(object) | Deleted::Going(object) => {
-            respond::object(call, output, StatusCode::OK, object)
+            shown(call, output, StatusCode::OK, object).await
         }
     }
 }

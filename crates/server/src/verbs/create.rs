@@ -20,6 +20,7 @@ use crate::chain::authz::attributes::{Attributes, Resource, Target};
 use crate::error::Error;
 use crate::limits;
 use crate::object::{Object, encode};
+use crate::offload::size;
 use crate::registry::kind::Scope;
 use crate::request::options::{FieldValidation, WriteOptions};
 
@@ -37,7 +38,8 @@ pub struct Written {
 pub async fn create(call: &Call<'_>, body: &Bytes) -> Result<Written, Error> {
     let options = WriteOptions::parse(call.query, "CreateOptions")?;
     let expected = Expected::object(call.kind, call.served);
-    let Draft { value, warnings } = decode::object(call, expected, body, options.field_validation)?;
+    let decode = || decode::object(call, expected, body, options.field_validation);
+    let Draft { value, warnings } = call.work(body.len(), decode).await?;
     let told = warnings.clone();
     create_value(call, value, warnings, &options).await.map_err(|error| error.warned(told))
 }
@@ -49,10 +51,15 @@ pub async fn create_value(
     warnings: Vec<String>,
     options: &WriteOptions,
 ) -> Result<Written, Error> {
-    let mut value = stored_form(call, value);
-    place(call, &mut value)?;
-    disown(&mut value)?;
-    record(call, None, &mut value, &call.manager(&options.field_manager));
+    let size = size(&value);
+    let complete = || {
+        let mut value = stored_form(call, value);
+        place(call, &mut value)?;
+        disown(&mut value)?;
+        record(call, None, &mut value, &call.manager(&options.field_manager));
+        Ok(value)
+    };
+    let value = call.work(size, complete).await?;
     finish(call, value, warnings, options).await
 }
 
@@ -63,17 +70,22 @@ pub async fn create_applied(
     warnings: Vec<String>,
     options: &WriteOptions,
 ) -> Result<Written, Error> {
-    let managed = value["metadata"].get("managedFields").cloned();
-    let stored = Expected::object(call.kind, call.kind.stored());
-    let normal = decode::in_normal_form(stored, value, Vec::new(), FieldValidation::Ignore)?;
-    let mut value = normal.value;
-    (call.kind.defaults)(&mut value);
-    place(call, &mut value)?;
-    disown(&mut value)?;
-    metadata(&mut value).insert("name".into(), json!(call.path.name));
-    if let Some(managed) = managed {
-        metadata(&mut value).insert("managedFields".into(), managed);
-    }
+    let size = size(&value);
+    let complete = || {
+        let managed = value["metadata"].get("managedFields").cloned();
+        let stored = Expected::object(call.kind, call.kind.stored());
+        let normal = decode::in_normal_form(stored, value, Vec::new(), FieldValidation::Ignore)?;
+        let mut value = normal.value;
+        (call.kind.defaults)(&mut value);
+        place(call, &mut value)?;
+        disown(&mut value)?;
+        metadata(&mut value).insert("name".into(), json!(call.path.name));
+        if let Some(managed) = managed {
+            metadata(&mut value).insert("managedFields".into(), managed);
+        }
+        Ok(value)
+    };
+    let value = call.work(size, complete).await?;
     finish(call, value, warnings, options).await
 }
 
@@ -96,16 +108,13 @@ async fn finish(
     options: &WriteOptions,
 ) -> Result<Written, Error> {
     admission::settle(call, &value).await;
-    admission::mutate(call, Operation::Create, &mut value)?;
-    let metadata = self::metadata(&mut value);
-    metadata.insert("uid".into(), json!(uuid::Uuid::new_v4().to_string()));
-    metadata.insert("creationTimestamp".into(), json!(timestamp::format(call.now)));
-    metadata.remove("generation");
-    if call.kind.generation {
-        metadata.insert("generation".into(), json!(1));
-    }
-    (call.kind.prepare_create)(&mut value);
-    (call.kind.prepare_create_as)(&mut value, call.user);
+    let size = size(&value);
+    let prepare = || {
+        admission::mutate(call, Operation::Create, &mut value)?;
+        prepare(call, &mut value);
+        Ok(())
+    };
+    call.work(size, prepare).await?;
     let generated =
         Meta::of(&value).name().is_empty() && !Meta::of(&value).generate_name().is_empty();
     for attempt in 0..=limits::NAME_RETRIES {
@@ -113,12 +122,19 @@ async fn finish(
             let name = generate_name(Meta::of(&value).generate_name());
             self::metadata(&mut value).insert("name".into(), json!(name));
         }
-        if attempt == 0 {
-            validate(call, &value)?;
-            check_right(call)?;
-            admission::validate(call, Operation::Create, &value)?;
-        }
-        match insert(call, &value, options.dry_run).await {
+        let validate = || {
+            let stored = encode(call.kind.name, &call.kind.stored().api_version(), &value, false);
+            // First: what cannot be stored is not worth the time.
+            check_size(&stored)?;
+            if attempt == 0 {
+                validate(call, &value)?;
+                check_right(call)?;
+                admission::validate(call, Operation::Create, &value)?;
+            }
+            Ok(stored)
+        };
+        let stored = call.work(size, validate).await?;
+        match insert(call, Meta::of(&value).name(), stored, options.dry_run).await {
             Err(Error::AlreadyExists { .. }) if generated && attempt < limits::NAME_RETRIES => {}
             Err(Error::AlreadyExists { subject, deleting, .. }) => {
                 return Err(Error::AlreadyExists { subject, deleting, generated });
@@ -128,6 +144,19 @@ async fn finish(
         }
     }
     Err(Error::Internal("generated names ran out without an answer".into()))
+}
+
+/// Sets what the server says of a new object.
+fn prepare(call: &Call<'_>, value: &mut Value) {
+    let metadata = metadata(value);
+    metadata.insert("uid".into(), json!(uuid::Uuid::new_v4().to_string()));
+    metadata.insert("creationTimestamp".into(), json!(timestamp::format(call.now)));
+    metadata.remove("generation");
+    if call.kind.generation {
+        metadata.insert("generation".into(), json!(1));
+    }
+    (call.kind.prepare_create)(value);
+    (call.kind.prepare_create_as)(value, call.user);
 }
 
 /// Turns an object of the served version into the stored one and fills in defaults. It keeps the
@@ -208,11 +237,13 @@ fn check_right(call: &Call<'_>) -> Result<(), Error> {
     }
 }
 
-async fn insert(call: &Call<'_>, value: &Value, dry_run: bool) -> Result<Arc<Object>, Error> {
-    let name = Meta::of(value).name();
+async fn insert(
+    call: &Call<'_>,
+    name: &str,
+    stored: Bytes,
+    dry_run: bool,
+) -> Result<Arc<Object>, Error> {
     let key = call.key(name);
-    let stored = encode(call.kind.name, &call.kind.stored().api_version(), value, false);
-    check_size(&stored)?;
     let exists = || {
         let deleting = call.cache().ok().and_then(|c| c.get(&key));
         let deleting = deleting.is_some_and(|o| Meta::of(&o.stored_value()).is_deleting());
@@ -222,8 +253,11 @@ async fn insert(call: &Call<'_>, value: &Value, dry_run: bool) -> Result<Arc<Obj
         if call.cache()?.get(&key).is_some() {
             return Err(exists());
         }
-        let object = Object::unversioned(call.kind, &key, &stored);
-        return object.map(Arc::new).map_err(|e| Error::Internal(e.to_string()));
+        let read = || {
+            let object = Object::unversioned(call.kind, &key, &stored);
+            object.map(Arc::new).map_err(|e| Error::Internal(e.to_string()))
+        };
+        return call.work(stored.len(), read).await;
     }
     let write = Write {
         key: store_key(call.kind, &key),
@@ -231,14 +265,14 @@ async fn insert(call: &Call<'_>, value: &Value, dry_run: bool) -> Result<Arc<Obj
         change: Change::Put(stored.clone()),
     };
     match call.server.store.commit(write).await {
-        Ok(done) => committed(call, &key, done.revision, &stored),
+        Ok(done) => committed(call, &key, done.revision, &stored).await,
         Err(windlass_store::Error::Conflict { .. }) => Err(exists()),
         Err(other) => Err(store_error(call.server, other)),
     }
 }
 
 /// The object that a commit made: from the cache unless it has moved on already.
-pub fn committed(
+pub async fn committed(
     call: &Call<'_>,
     key: &str,
     revision: u64,
@@ -246,10 +280,22 @@ pub fn committed(
 ) -> Result<Arc<Object>, Error> {
     match call.cache()?.get(key) {
         Some(object) if object.revision == revision => Ok(object),
-        _ => Object::new(call.kind, key, revision, stored)
-            .map(Arc::new)
-            .map_err(|e| Error::Internal(e.to_string())),
+        _ => read(call, key, revision, stored).await,
     }
+}
+
+/// The object that bytes stand for.
+pub async fn read(
+    call: &Call<'_>,
+    key: &str,
+    revision: u64,
+    stored: &[u8],
+) -> Result<Arc<Object>, Error> {
+    let read = || {
+        let object = Object::new(call.kind, key, revision, stored);
+        object.map(Arc::new).map_err(|e| Error::Internal(e.to_string()))
+    };
+    call.work(stored.len(), read).await
 }
 
 /// Refuses what Kubernetes on etcd could not store either.

@@ -38,13 +38,13 @@ const LONGEST_GRACE: i64 = 100 * 365 * 24 * 60 * 60;
 
 /// Deletes the object the path names.
 pub async fn delete(call: &Call<'_>, body: &Bytes) -> Result<Deleted, Error> {
-    let options = options(call, body)?;
+    let options = call.work(body.len(), || options(call, body)).await?;
     delete_one(call, &options).await
 }
 
 /// Deletes what the path and the query select, one by one, and returns what it was.
 pub async fn delete_collection(call: &Call<'_>, body: &Bytes) -> Result<List, Error> {
-    let options = self::options(call, body)?;
+    let options = call.work(body.len(), || self::options(call, body)).await?;
     let found = list::list(call, &ListOptions::parse(call.query, false)?).await?;
     for object in &found.objects {
         let path = ResourcePath {
@@ -81,11 +81,14 @@ pub async fn delete_one(call: &Call<'_>, options: &DeleteOptions) -> Result<Dele
     for _ in 0..limits::UPDATE_RETRIES {
         let found = call.cache()?.get(&call.key(&call.path.name));
         let old = found.ok_or_else(|| Error::NotFound(call.subject(&call.path.name)))?;
-        let before = old.stored_value();
-        check_preconditions(call, options, &old, &before)?;
-        admission::delete(call, &before)?;
-        let mut new = before.clone();
-        mark(call, options, &mut new);
+        let prepare = || {
+            let mut value = old.stored_value();
+            check_preconditions(call, options, &old, &value)?;
+            admission::delete(call, &value)?;
+            mark(call, options, &mut value);
+            Ok(value)
+        };
+        let new = call.work(old.size(), prepare).await?;
         let done = if is_due(call, &new) {
             let marked = if call.kind.graceful { Some(&new) } else { None };
             vanish(call, old, marked, options.dry_run).await.map(Deleted::Gone)

@@ -16,7 +16,7 @@ use super::update::{check_name, check_version, contended, record, replace, reset
 use crate::error::Error;
 use crate::limits;
 use crate::request::negotiate::{PatchType, patch_type};
-use crate::request::options::WriteOptions;
+use crate::request::options::{FieldValidation, WriteOptions};
 
 /// Changes the object the path names as the body says.
 pub async fn patch(call: &Call<'_>, body: &Bytes) -> Result<Written, Error> {
@@ -35,41 +35,35 @@ async fn change(
     how: PatchType,
     options: &WriteOptions,
 ) -> Result<Written, Error> {
-    let expected = Expected::object(call.kind, call.served);
-    let parsed = parse(body, how)?;
+    let parsed = call.work(body.len(), || parse(body, how)).await?;
     let manager = call.manager(&options.field_manager);
     for _ in 0..limits::PATCH_RETRIES {
         let found = call.cache()?.get(&call.key(&call.path.name));
         let old = found.ok_or_else(|| Error::NotFound(call.subject(&call.path.name)))?;
-        let current = old.value(call.kind, call.served);
-        let patched = patched(call, &current, body, &parsed, how)?;
-        if read::depth(&patched) > api_limits::MAX_DEPTH {
-            return Err(Error::BadRequest("the patched object is nested too deeply".into()));
-        }
-        let text = patched.to_string();
-        let mut draft = decode::patched_in_normal_form(
-            expected,
-            patched,
-            parsed.duplicates.clone(),
-            options.field_validation,
-            || match how {
-                PatchType::Strategic => decode::as_go_prints(&parsed.value),
-                _ => text,
-            },
-        )?;
-        decode::name_owners_once(&mut draft);
-        check_type(call, &draft.value)?;
-        let mut new = stored_form(call, draft.value);
-        check_name(call, &new)?;
+        let size = body.len().max(old.size());
+        let merge = || {
+            let current = old.value(call.kind, call.served);
+            let patched = patched(call, &current, body, &parsed, how)?;
+            if read::depth(&patched) > api_limits::MAX_DEPTH {
+                return Err(Error::BadRequest("the patched object is nested too deeply".into()));
+            }
+            Ok(patched)
+        };
+        let patched = call.work(size, merge).await?;
+        let normalise = || normalised(call, patched, &parsed, how, options);
+        let (new, warnings) = call.work(size, normalise).await?;
         let asked = Meta::of(&new).resource_version().to_owned();
-        check_version(call, &mut new, &old)?;
-        let before = old.stored_value();
-        record(call, Some(&before), &mut new, &manager);
+        let compare = || {
+            let (mut new, before) = (new, old.stored_value());
+            check_version(call, &mut new, &old)?;
+            record(call, Some(&before), &mut new, &manager);
+            Ok((new, before))
+        };
+        let (new, before) = call.work(size, compare).await?;
         match replace(call, &old, &before, new, options.dry_run).await {
             // A patch that names no version of its own is meant for whatever is there.
             Err(Error::Conflict(..)) if asked == old.revision.to_string() => {}
             other => {
-                let warnings = draft.warnings;
                 return match other {
                     Ok(object) => Ok(Written { object, created: false, warnings }),
                     Err(error) => Err(error.warned(warnings)),
@@ -78,6 +72,32 @@ async fn change(
         }
     }
     Err(contended(call))
+}
+
+/// What a patch made of an object, in the stored version, and what is odd about it.
+fn normalised(
+    call: &Call<'_>,
+    patched: Value,
+    parsed: &Parsed,
+    how: PatchType,
+    options: &WriteOptions,
+) -> Result<(Value, Vec<String>), Error> {
+    let text = patched.to_string();
+    let mut draft = decode::patched_in_normal_form(
+        Expected::object(call.kind, call.served),
+        patched,
+        parsed.duplicates.clone(),
+        options.field_validation,
+        || match how {
+            PatchType::Strategic => decode::as_go_prints(&parsed.value),
+            _ => text,
+        },
+    )?;
+    decode::name_owners_once(&mut draft);
+    check_type(call, &draft.value)?;
+    let new = stored_form(call, draft.value);
+    check_name(call, &new)?;
+    Ok((new, draft.warnings))
 }
 
 /// A patch as JSON, where it is an object.
@@ -155,20 +175,11 @@ fn check_type(call: &Call<'_>, value: &Value) -> Result<(), Error> {
 
 /// Server-side apply: the fields in the body are the manager's, and are to be so.
 async fn apply(call: &Call<'_>, body: &Bytes, options: &WriteOptions) -> Result<Written, Error> {
-    let expected = Expected::object(call.kind, call.served);
-    let decoded =
-        read::yaml(body).map_err(|e| Error::BadRequest(format!("error decoding YAML: {e}")))?;
-    let mut value = decoded.value;
-    check_applied(call, &value)?;
-    let draft = {
-        let lenient = value.clone();
-        let (duplicates, validation) = (decoded.duplicates, options.field_validation);
-        decode::applied_in_normal_form(expected, lenient, duplicates, validation)?
-    };
-    take_normal_form(&mut value, &draft.value);
-    if let Some(convert) = call.served.convert {
-        value = (convert.to_stored)(value);
-    }
+    let decode =
+        || read::yaml(body).map_err(|e| Error::BadRequest(format!("error decoding YAML: {e}")));
+    let decoded = call.work(body.len(), decode).await?;
+    let normalise = || applied(call, decoded, options);
+    let (value, warnings) = call.work(body.len(), normalise).await?;
     let schema = Schema::get();
     let id = schema.lookup(call.kind.stored().type_name);
     let id = id.ok_or_else(|| Error::Internal("the kind has no schema".into()))?;
@@ -183,34 +194,37 @@ async fn apply(call: &Call<'_>, body: &Bytes, options: &WriteOptions) -> Result<
     let force = options.force.unwrap_or(false);
     for _ in 0..limits::PATCH_RETRIES {
         let old = call.cache()?.get(&call.key(&call.path.name));
-        let before = old.as_ref().map(|o| o.stored_value());
-        let merged = apply::on_apply(schema, id, before.as_ref(), &value, &who, force, &reset);
-        let merged = merged.map_err(|error| not_applied(call, &error))?;
+        let size = body.len().max(old.as_ref().map_or(0, |old| old.size()));
+        let merge = || {
+            let before = old.as_ref().map(|o| o.stored_value());
+            let merged = apply::on_apply(schema, id, before.as_ref(), &value, &who, force, &reset);
+            Ok((before, merged.map_err(|error| not_applied(call, &error))?))
+        };
+        let (before, merged) = call.work(size, merge).await?;
         let Some(old) = old else {
             if !call.path.subresource.is_empty() {
                 return Err(Error::NotFound(call.subject(&call.path.name)));
             }
             let value = merged.unwrap_or(value);
-            return create::create_applied(call, value, draft.warnings, options).await;
+            return create::create_applied(call, value, warnings, options).await;
         };
         let Some(merged) = merged else {
-            return Ok(Written { object: old, created: false, warnings: draft.warnings });
+            return Ok(Written { object: old, created: false, warnings });
         };
-        let mut new = decode::in_normal_form(
-            Expected::object(call.kind, call.kind.stored()),
-            merged,
-            Vec::new(),
-            crate::request::options::FieldValidation::Ignore,
-        )?
-        .value;
-        (call.kind.defaults)(&mut new);
-        check_version(call, &mut new, &old)?;
+        let normalise = || {
+            let expected = Expected::object(call.kind, call.kind.stored());
+            let ignore = FieldValidation::Ignore;
+            let mut new = decode::in_normal_form(expected, merged, Vec::new(), ignore)?.value;
+            (call.kind.defaults)(&mut new);
+            check_version(call, &mut new, &old)?;
+            Ok(new)
+        };
+        let new = call.work(size, normalise).await?;
         let before = before.unwrap_or_default();
         let asked = Meta::of(&value).resource_version().to_owned();
         match replace(call, &old, &before, new, options.dry_run).await {
             Err(Error::Conflict(..)) if asked.is_empty() => {}
             other => {
-                let warnings = draft.warnings;
                 return match other {
                     Ok(object) => Ok(Written { object, created: false, warnings }),
                     Err(error) => Err(error.warned(warnings)),
@@ -219,6 +233,24 @@ async fn apply(call: &Call<'_>, body: &Bytes, options: &WriteOptions) -> Result<
         }
     }
     Err(contended(call))
+}
+
+/// What was applied in the stored version, in normal form as far as it goes, and what is odd about it.
+fn applied(
+    call: &Call<'_>,
+    decoded: read::Decoded,
+    options: &WriteOptions,
+) -> Result<(Value, Vec<String>), Error> {
+    let mut value = decoded.value;
+    check_applied(call, &value)?;
+    let expected = Expected::object(call.kind, call.served);
+    let (duplicates, validation) = (decoded.duplicates, options.field_validation);
+    let draft = decode::applied_in_normal_form(expected, value.clone(), duplicates, validation)?;
+    take_normal_form(&mut value, &draft.value);
+    if let Some(convert) = call.served.convert {
+        value = (convert.to_stored)(value);
+    }
+    Ok((value, draft.warnings))
 }
 
 fn not_applied(call: &Call<'_>, error: &ApplyError) -> Error {

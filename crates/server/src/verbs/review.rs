@@ -36,18 +36,20 @@ impl Answered {
 pub const CODE: StatusCode = StatusCode::CREATED;
 
 /// Answers the question in the body.
-pub fn answer(call: &Call<'_>, review: Review, body: &[u8]) -> Result<Answered, Error> {
+pub async fn answer(call: &Call<'_>, review: Review, body: &[u8]) -> Result<Answered, Error> {
     let options = WriteOptions::parse(call.query, "CreateOptions")?;
     let expected = Expected::object(call.kind, call.served);
-    let draft = decode::object(call, expected, body, options.field_validation)?;
+    let decode = || decode::object(call, expected, body, options.field_validation);
+    let draft = call.work(body.len(), decode).await?;
     let mut question = draft.value;
-    match review {
-        Review::Token => token::answer(call, &mut question)?,
-        Review::SelfSubject => self_subject::answer(call, &mut question)?,
-        Review::SubjectAccess => access::answer(call, &mut question)?,
-        Review::LocalSubjectAccess => access::answer_local(call, &mut question)?,
-        Review::SelfSubjectAccess => access::answer_self(call, &mut question)?,
-        Review::SelfSubjectRules => rules::answer(call, &mut question)?,
-    }
+    let answer = || match review {
+        Review::Token => token::answer(call, &mut question),
+        Review::SelfSubject => self_subject::answer(call, &mut question),
+        Review::SubjectAccess => access::answer(call, &mut question),
+        Review::LocalSubjectAccess => access::answer_local(call, &mut question),
+        Review::SelfSubjectAccess => access::answer_self(call, &mut question),
+        Review::SelfSubjectRules => rules::answer(call, &mut question),
+    };
+    call.work(body.len(), answer).await?;
     Ok(Answered { value: question, warnings: draft.warnings })
 }

@@ -24,7 +24,8 @@ pub async fn create(
     };
     let options = WriteOptions::parse(call.query, "CreateOptions")?;
     let expected = Expected { group, version, kind, type_name };
-    let draft = decode::object(call, expected, body, options.field_validation)?;
+    let decode = || decode::object(call, expected, body, options.field_validation);
+    let draft = call.work(body.len(), decode).await?;
     match kind {
         "TokenRequest" => token::request(call, draft.value, &options),
         "Eviction" => eviction::evict(call, draft.value, &options).await,

@@ -19,6 +19,7 @@ use crate::chain::admission::{self, Operation};
 use crate::error::{Error, Subject};
 use crate::limits;
 use crate::object::{Object, encode};
+use crate::offload::size;
 use crate::registry::kind::{Action, Scope, Subresource};
 use crate::registry::namespaces;
 use crate::request::options::WriteOptions;
@@ -28,7 +29,8 @@ use crate::server::Server;
 pub async fn update(call: &Call<'_>, body: &Bytes) -> Result<Written, Error> {
     let options = WriteOptions::parse(call.query, "UpdateOptions")?;
     let expected = Expected::object(call.kind, call.served);
-    let Draft { value, warnings } = decode::object(call, expected, body, options.field_validation)?;
+    let decode = || decode::object(call, expected, body, options.field_validation);
+    let Draft { value, warnings } = call.work(body.len(), decode).await?;
     let told = warnings.clone();
     put(call, value, warnings, &options).await.map_err(|error| error.warned(told))
 }
@@ -39,7 +41,8 @@ async fn put(
     warnings: Vec<String>,
     options: &WriteOptions,
 ) -> Result<Written, Error> {
-    let value = stored_form(call, value);
+    let size = size(&value);
+    let value = call.work(size, || Ok(stored_form(call, value))).await?;
     check_name(call, &value)?;
     let manager = call.manager(&options.field_manager);
     for _ in 0..limits::UPDATE_RETRIES {
@@ -49,12 +52,15 @@ async fn put(
             }
             return Err(Error::NotFound(call.subject(&call.path.name)));
         };
-        let mut new = value.clone();
-        let unconditional = Meta::of(&new).resource_version().is_empty();
-        let before = old.stored_value();
-        check_uid(call, &new, &before)?;
-        check_version(call, &mut new, &old)?;
-        record(call, Some(&before), &mut new, &manager);
+        let unconditional = Meta::of(&value).resource_version().is_empty();
+        let compare = || {
+            let (mut new, before) = (value.clone(), old.stored_value());
+            check_uid(call, &new, &before)?;
+            check_version(call, &mut new, &old)?;
+            record(call, Some(&before), &mut new, &manager);
+            Ok((new, before))
+        };
+        let (new, before) = call.work(size.max(old.size()), compare).await?;
         match replace(call, &old, &before, new, options.dry_run).await {
             Err(Error::Conflict(..)) if unconditional => {}
             other => {
@@ -200,18 +206,25 @@ pub async fn replace(
     mut new: Value,
     dry_run: bool,
 ) -> Result<Arc<Object>, Error> {
-    admission::mutate(call, Operation::Update(before), &mut new)?;
-    prepare(call, before, &mut new)?;
-    validate(call, before, &new)?;
-    admission::validate(call, Operation::Update(before), &new)?;
-    let stored = encode(call.kind.name, &call.kind.stored().api_version(), &new, false);
-    check_size(&stored)?;
+    let size = size(&new).max(old.size());
+    let prepare = || {
+        admission::mutate(call, Operation::Update(before), &mut new)?;
+        prepare(call, before, &mut new)
+    };
+    call.work(size, prepare).await?;
+    let validate = || {
+        let stored = encode(call.kind.name, &call.kind.stored().api_version(), &new, false);
+        // First: what cannot be stored is not worth the time.
+        check_size(&stored)?;
+        validate(call, before, &new)?;
+        admission::validate(call, Operation::Update(before), &new)?;
+        Ok(stored)
+    };
+    let stored = call.work(size, validate).await?;
     if delete::is_due(call, &new) {
         delete::remove(call, old, dry_run).await?;
         // Watchers see the last state that was stored, the writer what it asked for.
-        return Object::new(call.kind, &old.key, old.revision, &stored)
-            .map(Arc::new)
-            .map_err(|e| Error::Internal(e.to_string()));
+        return create::read(call, &old.key, old.revision, &stored).await;
     }
     if stored == old.stored_bytes() {
         return current::unchanged(call, old.clone()).await;
@@ -231,9 +244,7 @@ pub async fn store(
     dry_run: bool,
 ) -> Result<Arc<Object>, Error> {
     if dry_run {
-        return Object::new(call.kind, &old.key, old.revision, &stored)
-            .map(Arc::new)
-            .map_err(|e| Error::Internal(e.to_string()));
+        return create::read(call, &old.key, old.revision, &stored).await;
     }
     let write = Write {
         key: store_key(call.kind, &old.key),
@@ -241,7 +252,7 @@ pub async fn store(
         change: Change::Put(stored.clone()),
     };
     match call.server.store.commit(write).await {
-        Ok(done) => committed(call, &old.key, done.revision, &stored),
+        Ok(done) => committed(call, &old.key, done.revision, &stored).await,
         Err(windlass_store::Error::Conflict { .. }) => Err(modified(call)),
         Err(other) => Err(store_error(call.server, other)),
     }

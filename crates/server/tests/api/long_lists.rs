@@ -4,6 +4,7 @@
 //! With `WINDLASS_LONG=1` lists are as long as a body can hold.
 
 mod objects;
+mod special;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

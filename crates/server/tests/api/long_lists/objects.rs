@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use windlass_api::schema::{Field, Merge, Schema, Shape, Type, TypeId};
+use windlass_server::limits;
 use windlass_server::registry::kind::{Kind, Scope, Served};
 
 /// What the elements of a long list look like.
@@ -93,7 +94,8 @@ impl Place {
         };
         let one = element(schema, shape, elements, 1_000_000, &self.keys(), 2);
         let size = one.to_string().len() + 1 + if is_map { 12 } else { 0 };
-        let count = count.min(ROOM / size);
+        let room = if self.kind.review.is_some() { ROOM_IN_QUESTIONS } else { ROOM };
+        let count = count.min(room / size);
         let long: Value = if is_map {
             let of = |i| element(schema, shape, elements, i, &[], 2);
             let key =
@@ -136,7 +138,10 @@ impl Place {
 }
 
 /// Of a body of 3 MiB, what is left for the list.
-const ROOM: usize = 3 * 1024 * 1024 - 64 * 1024;
+const ROOM: usize = limits::BODY - 64 * 1024;
+
+/// The same of a question.
+const ROOM_IN_QUESTIONS: usize = limits::SMALL_BODY - 16 * 1024;
 
 /// Every list and map field of a kind in one version.
 pub fn places(kind: &'static Kind, served: &'static Served) -> Vec<Place> {

@@ -1,0 +1,165 @@
+//! Work on large objects, away from the threads that answer everybody else.
+//!
+//! Decoding, validating and encoding three MiB takes a few hundred milliseconds of a core. On a worker of the
+//! async runtime nothing else would be answered meanwhile, and as many such requests as there are workers would stop
+//! the server. So that work is done in stages on a few threads of its own, which the users get in turn. Between the
+//! stages a request ends whose client is gone or whose time is up.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+use crate::chain::flow::pool::{Bounds, Entry, Pool};
+use crate::error::Error;
+use crate::limits;
+use crate::user::User;
+
+/// The threads for work on large objects.
+pub struct Offload(Arc<Pool>);
+
+impl Offload {
+    /// As many threads as there are `cores`, but two at least, and one user never has the last of them.
+    pub fn new(cores: usize) -> Offload {
+        let seats = cores.max(2);
+        let for_others = (seats / limits::SEATS_FOR_OTHERS).max(1);
+        // Flow control has bounded how many requests can come to wait here.
+        let (per_user, in_all) = (usize::MAX, usize::MAX);
+        Offload(Pool::new(Bounds { seats, of_one: seats - for_others, per_user, in_all }))
+    }
+
+    /// Does the work of one stage for `user`: at once if it is about a `size` below [`limits::LARGE`], else on one of
+    /// the threads, when it is the user's turn.
+    pub async fn run<T>(
+        &self,
+        user: &User,
+        size: usize,
+        work: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        if size < limits::LARGE {
+            return work();
+        }
+        let _seat = match self.0.enter(&user.name) {
+            Entry::Seat(seat) => seat,
+            Entry::Place(place) => {
+                place.wait(limits::REQUEST).await.map_err(|_| Error::TooManyRequests)?
+            }
+            Entry::Full => return Err(Error::TooManyRequests),
+        };
+        // The connection is looked at here: a request whose client is gone ends.
+        tokio::task::yield_now().await;
+        aside(work)
+    }
+}
+
+/// How large a value is, roughly as JSON, counted up to [`limits::LARGE`].
+pub fn size(value: &Value) -> usize {
+    fn add(value: &Value, sum: &mut usize) {
+        *sum += match value {
+            Value::String(text) => text.len() + 3,
+            _ => 3,
+        };
+        match value {
+            Value::Array(list) => {
+                for element in list {
+                    if *sum >= limits::LARGE {
+                        return;
+                    }
+                    add(element, sum);
+                }
+            }
+            Value::Object(map) => {
+                for (key, member) in map {
+                    if *sum >= limits::LARGE {
+                        return;
+                    }
+                    *sum += key.len() + 3;
+                    add(member, sum);
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut sum = 0;
+    add(value, &mut sum);
+    sum
+}
+
+/// Does the work while another thread takes over what this one would have done next.
+fn aside<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current() {
+        Ok(runtime) if runtime.runtime_flavor() == RuntimeFlavor::MultiThread => {
+            tokio::task::block_in_place(work)
+        }
+        // A runtime of one thread, as tests have it, has no other.
+        _ => work(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn user(name: &str) -> User {
+        User { name: name.into(), ..User::default() }
+    }
+
+    #[test]
+    fn sizes_are_counted_as_far_as_they_matter() {
+        assert!((10..40).contains(&size(&json!({"a": ["b", 1, null]}))));
+        let large: Value = vec!["x"; 1 << 20].into();
+        assert!((limits::LARGE..limits::LARGE + 10).contains(&size(&large)));
+        assert!(size(&json!("x".repeat(limits::LARGE))) >= limits::LARGE);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn others_are_answered_while_large_work_is_done() {
+        let offload = Arc::new(Offload::new(2));
+        let (started, done) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+        let work = {
+            let (offload, started, done) = (offload.clone(), started.clone(), done.clone());
+            tokio::spawn(async move {
+                let stage = || {
+                    started.wait();
+                    done.wait();
+                    Ok(1)
+                };
+                offload.run(&user("a"), limits::LARGE, stage).await
+            })
+        };
+        tokio::task::spawn_blocking(move || started.wait()).await.unwrap();
+        // The only worker of the runtime is free although the work is not done.
+        assert_eq!(tokio::spawn(async { 2 }).await.unwrap(), 2);
+        // Another user has a thread, the same one waits.
+        let (a, b) = (user("a"), user("b"));
+        assert_eq!(offload.run(&b, limits::LARGE, || Ok(3)).await.unwrap(), 3);
+        let same = offload.run(&a, limits::LARGE, || Ok(4));
+        tokio::pin!(same);
+        let early = tokio::time::timeout(Duration::from_millis(1), &mut same).await;
+        assert!(early.is_err(), "one user took all threads");
+        tokio::task::spawn_blocking(move || done.wait()).await.unwrap();
+        assert_eq!(same.await.unwrap(), 4);
+        assert_eq!(work.await.unwrap().unwrap(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_given_up_does_no_further_stage() {
+        let (offload, user) = (Offload::new(2), user("a"));
+        let mut done = false;
+        {
+            let stage = offload.run(&user, limits::LARGE, || {
+                done = true;
+                Ok(())
+            });
+            // Polled once, as far as the point where the connection is looked at, and dropped.
+            assert!(futures::FutureExt::now_or_never(stage).is_none());
+        }
+        assert!(!done);
+        offload.run(&user, limits::LARGE, || Ok(())).await.unwrap();
+    }
+}
