@@ -17,7 +17,7 @@ mod yaml;
 
 pub use json::json;
 pub use protobuf::protobuf;
-pub use yaml::{to_yaml, yaml};
+pub use yaml::{has_tabbed_block, to_yaml, to_yaml_in_style, yaml};
 
 use serde_json::Value;
 

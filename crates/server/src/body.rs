@@ -1,6 +1,5 @@
 //! Bodies of requests, read within limits, and of answers.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -9,8 +8,11 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 
+use crate::chain::flow::Seat;
 use crate::error::Error;
 use crate::limits;
+use crate::list_body::ListBody;
+use crate::object::Unreadable;
 use crate::watch::WatchStream;
 
 /// The body of a request, wherever it comes from.
@@ -106,35 +108,138 @@ impl Drop for Received {
 /// The body of an answer.
 pub enum Body {
     /// Known in full.
-    Full(VecDeque<Bytes>),
+    Full(Full),
+    /// A list, encoded as the client reads it.
+    List(Box<ListBody>),
     /// A watch, until one side ends it.
     Watch(Box<WatchStream>),
+}
+
+/// A body that is known in full.
+#[derive(Default)]
+pub struct Full {
+    bytes: Bytes,
+    is_shared: bool,
+    /// Whether frames were taken from the buffer, which the last one keeps alive.
+    is_split: bool,
+    seat: Option<Seat>,
+}
+
+/// Why a body that was begun cannot be ended. The client sees that it is cut off.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    /// The store does not have the rest of a past state, or is away.
+    #[error("cannot read the rest of a past state: {0}")]
+    Store(#[from] windlass_store::Error),
+    /// An object of a past state is not what this program writes.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    /// The store has fewer objects of a past state than it had a moment ago.
+    #[error("the rest of a past state is gone")]
+    Incomplete,
+}
+
+impl Full {
+    /// What is still to be sent.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// The next frame. The seat stays with the last one, if that keeps a larger buffer alive.
+    fn next_frame(&mut self) -> Option<Bytes> {
+        if self.bytes.is_empty() {
+            self.seat = None;
+            return None;
+        }
+        if self.bytes.len() > limits::FRAME {
+            self.is_split = true;
+            return Some(self.bytes.split_to(limits::FRAME));
+        }
+        let last = std::mem::take(&mut self.bytes);
+        Some(match self.seat.take() {
+            Some(seat) if self.is_split || last.len() >= KEEPS_SEAT => keep_with(last, seat),
+            _ => last,
+        })
+    }
 }
 
 impl Body {
     /// No bytes.
     pub fn empty() -> Body {
-        Body::Full(VecDeque::new())
+        Body::Full(Full::default())
+    }
+
+    /// Bytes that a cache holds anyway, or that other responses share.
+    pub fn shared(bytes: Bytes) -> Body {
+        Body::Full(Full { bytes, is_shared: true, ..Full::default() })
+    }
+
+    /// Keeps the seat of a request until its response is written; of a watch until its initial objects are.
+    pub fn hold(&mut self, mut seat: Seat) {
+        seat.shrink_to(self.objects());
+        match self {
+            Body::Full(full) => full.seat = Some(seat),
+            Body::List(list) => list.hold(seat),
+            Body::Watch(watch) => watch.hold(seat),
+        }
+    }
+
+    /// The memory that this holds for itself until it is written, beyond a frame: what is neither in a cache nor shared
+    /// with other responses.
+    pub fn own_bytes(&self) -> usize {
+        match self {
+            Body::Full(full) if full.is_shared || full.bytes.len() <= limits::FRAME => 0,
+            Body::Full(full) => full.bytes.len(),
+            Body::List(list) => list.largest_copy(),
+            Body::Watch(_) => 0,
+        }
+    }
+
+    /// The objects that are still to be sent.
+    fn objects(&self) -> usize {
+        match self {
+            Body::Full(_) => 0,
+            Body::List(list) => list.objects_left(),
+            Body::Watch(watch) => watch.initial_left(),
+        }
     }
 }
 
+/// A frame that keeps a seat until it is written: HTTP/2 takes a frame and the body is dropped, long before the client
+/// reads.
+pub(crate) fn keep_with(frame: Bytes, seat: Seat) -> Bytes {
+    struct Kept {
+        frame: Bytes,
+        _seat: Seat,
+    }
+    impl AsRef<[u8]> for Kept {
+        fn as_ref(&self) -> &[u8] {
+            &self.frame
+        }
+    }
+    Bytes::from_owner(Kept { frame, _seat: seat })
+}
+
+/// Below this, a frame takes less memory than the stream that it waits in.
+pub(crate) const KEEPS_SEAT: usize = 4 * 1024;
+
 impl<T: Into<Bytes>> From<T> for Body {
     fn from(bytes: T) -> Body {
-        let bytes = bytes.into();
-        Body::Full(if bytes.is_empty() { VecDeque::new() } else { VecDeque::from([bytes]) })
+        Body::Full(Full { bytes: bytes.into(), ..Full::default() })
     }
 }
 
 impl HttpBody for Body {
     type Data = Bytes;
-    type Error = std::convert::Infallible;
+    type Error = BodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         match self.get_mut() {
-            Body::Full(parts) => Poll::Ready(parts.pop_front().map(|p| Ok(Frame::data(p)))),
+            Body::Full(full) => Poll::Ready(full.next_frame().map(|bytes| Ok(Frame::data(bytes)))),
+            Body::List(list) => list.poll_next(cx).map(|next| next.map(|r| r.map(Frame::data))),
             Body::Watch(stream) => {
                 stream.poll_next(cx).map(|next| next.map(|bytes| Ok(Frame::data(bytes))))
             }
@@ -142,12 +247,17 @@ impl HttpBody for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Body::Full(parts) if parts.is_empty())
+        match self {
+            Body::Full(full) => full.bytes.is_empty(),
+            Body::List(list) => list.is_end(),
+            Body::Watch(_) => false,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Body::Full(parts) => SizeHint::with_exact(parts.iter().map(|p| p.len() as u64).sum()),
+            Body::Full(full) => SizeHint::with_exact(full.bytes.len() as u64),
+            Body::List(list) => list.length().map_or_else(SizeHint::default, SizeHint::with_exact),
             Body::Watch(_) => SizeHint::default(),
         }
     }

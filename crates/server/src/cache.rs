@@ -267,6 +267,14 @@ impl KindCache {
         self.read().objects.len()
     }
 
+    /// How many objects have a key that begins with `scope`, counted up to `most`.
+    pub fn count_up_to(&self, scope: &str, most: usize) -> usize {
+        let state = self.read();
+        let from = (Bound::Included(scope), Bound::Unbounded);
+        let keys = state.objects.range::<str, _>(from).map(|(key, _)| key);
+        keys.take_while(|key| key.starts_with(scope)).take(most).count()
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -28,6 +28,8 @@ use windlass_api::selector::fields::Selector;
 
 use authz::Decision;
 use authz::attributes::Attributes;
+use flow::Excess;
+use flow::level::Effect;
 use watch_access::WatchAccess;
 
 use crate::audit::Record;
@@ -41,6 +43,7 @@ use crate::request::negotiate::{self, Format, Output, View, Views};
 use crate::request::query::Query;
 use crate::respond;
 use crate::server::Server;
+use crate::user::User;
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
@@ -137,7 +140,8 @@ async fn stages(
     let user = record.impersonated.clone().unwrap_or_else(|| caller.clone());
     // What is spent on waiting is not there for working.
     let until = tokio::time::Instant::now() + deadline;
-    let _seat = server.flow.enter(peer, &user, info, deadline).await?;
+    let weight = flow::work::estimate(server, info, query);
+    let seat = server.flow.enter(peer, &user, info, weight, deadline).await?;
     let asked = Attributes::of(&user, info, fields.as_ref());
     let decide = || match &*record.decision.insert(server.authorizer.decide(&asked)) {
         Decision::Allow(_) => Ok(()),
@@ -158,7 +162,32 @@ async fn stages(
         let (requested, users) = ((info, fields.as_ref()), (&*caller, &user));
         stream.guard(WatchAccess::new(server, peer, &parts.headers, requested, users));
     }
+    keep_seat(server, seat, &user, info, response)
+}
+
+/// Leaves the seat to the response, which takes memory until it is written.
+fn keep_seat(
+    server: &Server,
+    mut seat: flow::Seat,
+    user: &User,
+    info: &Info,
+    mut response: Response<Body>,
+) -> Result<Response<Body>, Error> {
+    let bytes = response.body().own_bytes();
+    if bytes > 0 {
+        let excess = if changes_nothing(server, info) { Excess::Refused } else { Excess::Sent };
+        server.flow.charge(&mut seat, user, bytes, excess)?;
+    }
+    response.body_mut().hold(seat);
     Ok(response)
+}
+
+/// Whether a request reads, or is a review, which is only created to be answered.
+fn changes_nothing(server: &Server, info: &Info) -> bool {
+    let is_review = resource(info)
+        .and_then(|path| server.registry.by_path(&path.group, &path.version, &path.resource))
+        .is_some_and(|(kind, _)| kind.review.is_some());
+    is_review || Effect::of(info) == Effect::Read
 }
 
 /// Does a check again if it refuses: another server may have granted a moment ago what this one has not heard of.

@@ -181,7 +181,7 @@ fn document(parts: &Parts, rendered: Rendered, media: &'static str) -> Response<
     let mut response = if known == Some(rendered.etag.as_str()) {
         respond::typed(StatusCode::NOT_MODIFIED, media, Bytes::new())
     } else {
-        respond::typed(StatusCode::OK, media, rendered.body)
+        respond::with_body(StatusCode::OK, media, Body::shared(rendered.body))
     };
     if let Ok(etag) = HeaderValue::from_str(&rendered.etag) {
         response.headers_mut().insert(ETAG, etag);

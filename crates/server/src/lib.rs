@@ -37,6 +37,7 @@ pub mod faults;
 pub mod features;
 pub mod health;
 pub mod limits;
+pub mod list_body;
 pub mod listen;
 pub mod local;
 pub mod metrics;

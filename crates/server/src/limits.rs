@@ -97,6 +97,30 @@ pub const CHAIN: usize = 10;
 /// seat for all its time by sending its body slowly, and everybody would be kept waiting.
 pub const SEATS_FOR_OTHERS: usize = 4;
 
+/// The most seats that one request takes, as one in so many: a heavy list must leave room for others even where there
+/// are few seats. Kubernetes' share is 15 %.
+pub const HEAVIEST_SHARE: usize = 7;
+
+/// Objects in a list, or in the initial state of a watch, for each seat it takes; Kubernetes' number.
+pub const OBJECTS_PER_SEAT: usize = 100;
+
+/// The most seats that a list takes, however long it is; Kubernetes' number. It is encoded as the client reads, so its
+/// memory does not grow with its length, apart from a pointer to each object.
+pub const SEATS_PER_LIST: usize = 10;
+
+/// Bytes of responses of one user that are encoded but not yet written, not counting what is shared with a cache or with
+/// other responses. A single response may be larger, if it is the only one. Without this bound, as many responses as
+/// there are seats could hold as many copies of the largest object or review.
+pub const PENDING_BYTES_PER_USER: usize = 32 * 1024 * 1024;
+
+/// A frame of a response body. hyper hands a frame to HTTP/2 as soon as the client's window is open by a single byte, and
+/// then it waits in memory until it is read; so this times the number of streams is what clients can make us hold.
+pub const FRAME: usize = 32 * 1024;
+
+/// Objects of a past state, which are in no cache, that a list holds at a time: the rest is read from the store as the
+/// client reads.
+pub const PAST_BYTES: usize = 1024 * 1024;
+
 /// Requests one user may have waiting, for each seat there is: when all seats are that user's, the
 /// last one waits for four rounds. More would only be told later what can be told now.
 pub const QUEUE_PER_USER: usize = 4;

@@ -23,7 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
-use crate::body::{Body, Received};
+use crate::body::{Body, BodyError, Received};
 use crate::peer::Peer;
 use crate::server::Server;
 use crate::tls::HandshakeLog;
@@ -152,19 +152,19 @@ impl Answer {
     fn new(body: Body, open: Option<Open>) -> Answer {
         // Watches end by themselves when the server does. One whose client does not read cannot
         // even do that, and is not waited for.
-        let open = open.filter(|_| matches!(body, Body::Full(_)));
+        let open = open.filter(|_| !matches!(body, Body::Watch(_)));
         Answer { body, _open: open }
     }
 }
 
 impl http_body::Body for Answer {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         Pin::new(&mut self.body).poll_frame(cx)
     }
 

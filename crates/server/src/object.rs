@@ -99,9 +99,24 @@ impl Object {
         self.bytes.len()
     }
 
+    /// [`Object::item`] in a version without a conversion.
+    pub fn stored_item(&self) -> &[u8] {
+        &self.bytes[self.meta_at..]
+    }
+
+    /// Whether a text in it may contain a tab.
+    pub fn has_tabs(&self) -> bool {
+        find(&self.bytes, b"\\t").is_some()
+    }
+
+    /// Whether [`Object::json`] is a reference to the bytes of this object, not a copy.
+    pub fn is_as_stored(&self, kind: &Kind, served: &Served) -> bool {
+        served == kind.stored()
+    }
+
     /// The whole object as JSON, in the version it is served in.
     pub fn json(&self, kind: &Kind, served: &Served) -> Bytes {
-        if served == kind.stored() {
+        if self.is_as_stored(kind, served) {
             return self.bytes.clone();
         }
         if served.convert.is_some() {

@@ -3,7 +3,8 @@
 //! There is a version 3 document per group-version and one version 2 document of everything, in
 //! JSON and in protobuf. They are made from the registry and the schema tables whenever one is
 //! asked for, a part at a time, and not kept: together they are larger than the rest of an idle
-//! server. Only their hashes stay, since the list of documents has them.
+//! server. Only their hashes stay, since the list of documents has them. Those who read a document at the same time
+//! share it ([`shared`]).
 
 mod definitions;
 mod endpoints;
@@ -12,6 +13,7 @@ mod parameters;
 mod paths;
 #[cfg(test)]
 pub(crate) mod samples;
+pub mod shared;
 
 #[cfg(test)]
 mod tests;
@@ -30,6 +32,7 @@ use crate::registry::Registry;
 use crate::registry::kind::Action;
 use definitions::{Definition, Dialect};
 use endpoints::Endpoint;
+use shared::SharedDocuments;
 
 /// The content type of the JSON documents.
 pub const JSON: &str = "application/json";
@@ -42,6 +45,7 @@ pub const PROTOBUF_V2: &str = "application/com.github.proto-openapi.spec.v2.v1.0
 pub struct Documents {
     registry: Registry,
     hashes: OnceLock<BTreeMap<String, String>>,
+    shared: SharedDocuments,
 }
 
 /// A document, ready to be sent.
@@ -73,7 +77,11 @@ pub enum Answer {
 impl Documents {
     /// The documents of everything in a registry.
     pub fn new(registry: &Registry) -> Documents {
-        Documents { registry: Registry::new(registry.kinds()), hashes: OnceLock::new() }
+        Documents {
+            registry: Registry::new(registry.kinds()),
+            hashes: OnceLock::new(),
+            shared: SharedDocuments::default(),
+        }
     }
 
     /// The answer to `GET /openapi/v3`: where the documents are.
@@ -96,10 +104,11 @@ impl Documents {
             }
             _ => {
                 let Some(document) = self.document(path) else { return Answer::NotFound };
-                let mut body = Vec::new();
-                document.write(&mut body);
-                let etag = format!("\"{current}\"");
-                let document = Rendered { body: body.into(), etag };
+                let document = self.shared.get(path, || {
+                    let mut body = Vec::new();
+                    document.write(&mut body);
+                    Rendered { body: body.into(), etag: format!("\"{current}\"") }
+                });
                 Answer::Found { document, immutable: hash.is_some_and(|h| !h.is_empty()) }
             }
         }
@@ -107,22 +116,26 @@ impl Documents {
 
     /// The answer to `GET /openapi/v2` in JSON.
     pub fn v2(&self) -> Rendered {
-        let mut body = Vec::new();
-        self.everything().write(&mut body);
-        rendered(body)
+        self.shared.get("v2", || {
+            let mut body = Vec::new();
+            self.everything().write(&mut body);
+            rendered(body)
+        })
     }
 
     /// The answer to `GET /openapi/v2` in protobuf ([`PROTOBUF_V2`]).
     pub fn v2_protobuf(&self) -> Rendered {
-        let document = self.everything();
-        let mut out = gnostic::Document::new(&info());
-        for endpoint in &document.endpoints {
-            out.path(&endpoint.path, &paths::render(endpoint, Dialect::V2));
-        }
-        for (name, definition) in &document.definitions {
-            out.definition(name, &document.definition(name, definition));
-        }
-        rendered(out.finish())
+        self.shared.get("v2.protobuf", || {
+            let document = self.everything();
+            let mut out = gnostic::Document::new(&info());
+            for endpoint in &document.endpoints {
+                out.path(&endpoint.path, &paths::render(endpoint, Dialect::V2));
+            }
+            for (name, definition) in &document.definitions {
+                out.definition(name, &document.definition(name, definition));
+            }
+            rendered(out.finish())
+        })
     }
 
     fn hashes(&self) -> &BTreeMap<String, String> {

@@ -11,9 +11,11 @@ use windlass_api::status::Status;
 
 use crate::body::Body;
 use crate::error::Error;
+use crate::list_body::{ItemForm, ListBody};
 use crate::object::Object;
+use crate::registry::kind::{Kind, Served};
 use crate::request::negotiate::{Format, MetaVersion, Output, View};
-use crate::table;
+use crate::table::RowForm;
 use crate::verbs::Call;
 use crate::verbs::list::List;
 
@@ -25,65 +27,56 @@ pub fn object(
     object: &Arc<Object>,
 ) -> Response<Body> {
     match output.view {
+        View::Object | View::Discovery if output.format == Format::Json && !output.pretty => {
+            let bytes = object.json(call.kind, call.served);
+            let is_shared = object.is_as_stored(call.kind, call.served);
+            let body = if is_shared { Body::shared(bytes) } else { Body::from(bytes) };
+            with_body(code, media_type(Format::Json), body)
+        }
         View::Object | View::Discovery => {
-            json_bytes(code, output, object.json(call.kind, call.served))
+            value(code, output, &object.value(call.kind, call.served))
         }
         View::Table(version) => {
-            let rows = std::slice::from_ref(object);
-            let table = table::table(call, version, rows, Some(object.revision), "", None);
-            value(code, output, &table)
-        }
-        View::Metadata(version) => value(code, output, &partial(call, version, object)),
-    }
-}
-
-/// Answers with a list.
-pub fn list(call: &Call<'_>, output: Output, list: &List) -> Response<Body> {
-    let ok = StatusCode::OK;
-    match output.view {
-        View::Object | View::Discovery => json_bytes(ok, output, spliced(call, list)),
-        View::Table(version) => {
-            let table = table::table(
-                call,
-                version,
-                &list.objects,
-                Some(list.revision),
-                &list.continue_,
-                list.remaining,
-            );
-            value(ok, output, &table)
+            let rows = RowForm::new(call, version);
+            let metadata = list_meta(object.revision, "", None);
+            value(code, output, &rows.table(metadata, vec![rows.row(object)]))
         }
         View::Metadata(version) => {
-            let items: Vec<Value> =
-                list.objects.iter().map(|o| partial(call, version, o)).collect();
-            let body = json!({
-                "kind": "PartialObjectMetadataList",
-                "apiVersion": format!("meta.k8s.io/{}", version.as_str()),
-                "metadata": list_meta(list.revision, &list.continue_, list.remaining),
-                "items": items,
-            });
-            value(ok, output, &body)
+            value(code, output, &partial(call.kind, call.served, version, object))
         }
     }
 }
 
-/// Joins the stored bytes of a list's items; nothing is encoded again.
-fn spliced(call: &Call<'_>, list: &List) -> Bytes {
-    let head = crate::object::head(&format!("{}List", call.kind.name), &call.served.api_version());
-    let meta = list_meta(list.revision, &list.continue_, list.remaining).to_string();
-    let items: Vec<Bytes> = list.objects.iter().map(|o| o.item(call.kind, call.served)).collect();
-    let size = items.iter().map(|i| i.len() + 2).sum::<usize>() + head.len() + meta.len() + 32;
-    let mut out = Vec::with_capacity(size);
-    out.extend_from_slice(head.as_bytes());
-    out.extend_from_slice(b"\"metadata\":");
-    out.extend_from_slice(meta.as_bytes());
-    out.extend_from_slice(b",\"items\":[");
-    for (i, item) in items.iter().enumerate() {
-        out.extend_from_slice(if i == 0 { b"{" } else { b",{" });
-        out.extend_from_slice(item);
-    }
-    out.extend_from_slice(b"]}");
-    out.into()
+/// Answers with a list, which is encoded as the client reads it.
+pub fn list(call: &Call<'_>, output: Output, list: List) -> Response<Body> {
+    let metadata = list_meta(list.revision, &list.continue_, list.remaining);
+    let mut form =
+        ItemForm::new(output, call.kind, call.served, |version| RowForm::new(call, version));
+    let name = format!("{}List", call.kind.name);
+    let envelope = match form.splice(&name, &metadata) {
+        Some(envelope) => envelope,
+        None => {
+            let whole = empty_list(call, output.view, &name, metadata);
+            if list.objects.is_empty() {
+                return value(StatusCode::OK, output, &whole);
+            }
+            form.surround(whole, &list.objects, list.rest.as_ref())
+        }
+    };
+    let body = ListBody::new(envelope, form, list.objects, list.rest);
+    with_body(StatusCode::OK, media_type(output.format), Body::List(Box::new(body)))
+}
+
+/// A list without its items.
+fn empty_list(call: &Call<'_>, view: View, name: &str, metadata: Value) -> Value {
+    let (kind, api_version) = match view {
+        View::Table(version) => return RowForm::new(call, version).table(metadata, Vec::new()),
+        View::Object | View::Discovery => (name, call.served.api_version()),
+        View::Metadata(version) => {
+            ("PartialObjectMetadataList", format!("meta.k8s.io/{}", version.as_str()))
+        }
+    };
+    json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata, "items": [] })
 }
 
 /// The metadata of a list.
@@ -99,8 +92,8 @@ pub fn list_meta(revision: u64, continue_: &str, remaining: Option<usize>) -> Va
 }
 
 /// An object's metadata alone.
-pub fn partial(call: &Call<'_>, version: MetaVersion, object: &Object) -> Value {
-    metadata_only(version, &mut object.value(call.kind, call.served))
+pub fn partial(kind: &Kind, served: &Served, version: MetaVersion, object: &Object) -> Value {
+    metadata_only(version, &mut object.value(kind, served))
 }
 
 fn metadata_only(version: MetaVersion, value: &mut Value) -> Value {
@@ -131,14 +124,6 @@ pub fn value(code: StatusCode, output: Output, value: &Value) -> Response<Body> 
         Format::Json => serde_json::to_vec(value).unwrap_or_default(),
     };
     typed(code, media_type(output.format), bytes)
-}
-
-fn json_bytes(code: StatusCode, output: Output, bytes: Bytes) -> Response<Body> {
-    if output.format == Format::Json && !output.pretty {
-        return typed(code, media_type(Format::Json), bytes);
-    }
-    let parsed: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    value(code, output, &parsed)
 }
 
 /// Answers with a `Status`.
@@ -180,7 +165,12 @@ pub fn text(code: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
 
 /// Answers with bytes of a media type.
 pub fn typed(code: StatusCode, media: &'static str, bytes: impl Into<Bytes>) -> Response<Body> {
-    let mut response = Response::new(Body::from(bytes));
+    with_body(code, media, Body::from(bytes))
+}
+
+/// Answers with a body of a media type.
+pub fn with_body(code: StatusCode, media: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
     *response.status_mut() = code;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
     response

@@ -1,12 +1,11 @@
 //! Objects as a `Table`: what `kubectl get` shows.
 
-use std::sync::Arc;
-
 use serde_json::{Value, json};
+use time::OffsetDateTime;
 
 use crate::object::Object;
 use crate::registry::cells;
-use crate::registry::kind::{Column, Kind};
+use crate::registry::kind::{Column, Kind, Served};
 use crate::request::negotiate::MetaVersion;
 use crate::respond::{list_meta, partial};
 use crate::verbs::Call;
@@ -15,34 +14,81 @@ use crate::verbs::Call;
 const DEFAULT_COLUMNS: &[Column] =
     &[cells::NAME, Column { name: "Created At", kind: "date", ..cells::AGE }];
 
-/// A table of objects, with the metadata of the list (or object) they are.
-pub fn table(
-    call: &Call<'_>,
+/// Everything that a row depends on besides its object.
+#[derive(Clone, Copy)]
+pub struct RowForm {
+    kind: &'static Kind,
+    served: &'static Served,
     version: MetaVersion,
-    objects: &[Arc<Object>],
-    revision: Option<u64>,
-    continue_: &str,
-    remaining: Option<usize>,
-) -> Value {
-    let rows: Vec<Value> = objects.iter().map(|o| row(call, version, o)).collect();
-    json!({
-        "kind": "Table",
-        "apiVersion": format!("meta.k8s.io/{}", version.as_str()),
-        "metadata": revision.map_or(json!({}), |r| list_meta(r, continue_, remaining)),
-        "columnDefinitions": columns(call.kind),
-        "rows": rows,
-    })
+    include: IncludeObject,
+    now: OffsetDateTime,
 }
 
-/// The event of one object in a watch of tables; only the first carries the columns.
-pub fn watch_row(call: &Call<'_>, version: MetaVersion, object: &Object, first: bool) -> Value {
-    json!({
-        "kind": "Table",
-        "apiVersion": format!("meta.k8s.io/{}", version.as_str()),
-        "metadata": list_meta(object.revision, "", None),
-        "columnDefinitions": if first { columns(call.kind) } else { Value::Null },
-        "rows": [row(call, version, object)],
-    })
+/// `?includeObject=`: what of its object a row carries.
+#[derive(Clone, Copy)]
+enum IncludeObject {
+    None,
+    Metadata,
+    Object,
+}
+
+impl RowForm {
+    /// The rows that a request asks for, with ages as of its time.
+    pub fn new(call: &Call<'_>, version: MetaVersion) -> RowForm {
+        let include = match call.query.first("includeObject") {
+            Some("None") => IncludeObject::None,
+            Some("Object") => IncludeObject::Object,
+            _ => IncludeObject::Metadata,
+        };
+        RowForm { kind: call.kind, served: call.served, version, include, now: call.now }
+    }
+
+    /// The same rows with ages as of `now`.
+    #[must_use]
+    pub fn at(self, now: OffsetDateTime) -> RowForm {
+        RowForm { now, ..self }
+    }
+
+    /// The table of these rows, with the metadata of the list (or object) they are.
+    pub fn table(&self, metadata: Value, rows: Vec<Value>) -> Value {
+        json!({
+            "kind": "Table",
+            "apiVersion": format!("meta.k8s.io/{}", self.version.as_str()),
+            "metadata": metadata,
+            "columnDefinitions": columns(self.kind),
+            "rows": rows,
+        })
+    }
+
+    /// The event of one object in a watch of tables; only the first carries the columns.
+    pub fn watch_event(&self, object: &Object, first: bool) -> Value {
+        let mut table = self.table(list_meta(object.revision, "", None), vec![self.row(object)]);
+        if !first {
+            table["columnDefinitions"] = Value::Null;
+        }
+        table
+    }
+
+    /// The row of one object.
+    pub fn row(&self, object: &Object) -> Value {
+        let value = object.stored_value();
+        let cells = if self.kind.columns.is_empty() {
+            vec![json!(object.name()), value["metadata"]["creationTimestamp"].clone()]
+        } else {
+            (self.kind.row)(&value, self.now)
+        };
+        let mut row = json!({"cells": cells});
+        let conditions = (self.kind.row_conditions)(&value);
+        if !conditions.is_empty() {
+            row["conditions"] = conditions.into();
+        }
+        row["object"] = match self.include {
+            IncludeObject::None => Value::Null,
+            IncludeObject::Object => object.value(self.kind, self.served),
+            IncludeObject::Metadata => partial(self.kind, self.served, self.version, object),
+        };
+        row
+    }
 }
 
 fn columns(kind: &Kind) -> Value {
@@ -57,24 +103,4 @@ fn columns(kind: &Kind) -> Value {
         })
     });
     Value::Array(all.collect())
-}
-
-fn row(call: &Call<'_>, version: MetaVersion, object: &Object) -> Value {
-    let value = object.stored_value();
-    let cells = if call.kind.columns.is_empty() {
-        vec![json!(object.name()), value["metadata"]["creationTimestamp"].clone()]
-    } else {
-        (call.kind.row)(&value, call.now)
-    };
-    let mut row = json!({"cells": cells});
-    let conditions = (call.kind.row_conditions)(&value);
-    if !conditions.is_empty() {
-        row["conditions"] = conditions.into();
-    }
-    match call.query.first("includeObject").unwrap_or("Metadata") {
-        "None" => row["object"] = Value::Null,
-        "Object" => row["object"] = object.value(call.kind, call.served),
-        _ => row["object"] = partial(call, version, object),
-    }
-    row
 }

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
 use crate::cache::{Change, ChangeType, KindCache, Single, TooOld};
+use crate::chain::flow::Seat;
 use crate::chain::flow::watches::OpenWatch;
 use crate::chain::watch_access::WatchAccess;
 use crate::error::Error;
@@ -61,6 +62,8 @@ pub struct WatchPlan {
 /// The stream of a watch's lines.
 pub struct WatchStream {
     plan: WatchPlan,
+    /// Held until the initial objects are sent: until then it is a list.
+    seat: Option<Seat>,
     phase: Phase,
     newest: Pin<Box<dyn Stream<Item = ()> + Send>>,
     timer: Pin<Box<Sleep>>,
@@ -114,6 +117,7 @@ impl WatchStream {
         let timer = Box::pin(tokio::time::sleep_until(ends.min(bookmark_due)));
         WatchStream {
             plan,
+            seat: None,
             phase: Phase::Initial(0),
             newest,
             timer,
@@ -130,6 +134,18 @@ impl WatchStream {
     pub fn guard(&mut self, access: WatchAccess) {
         self.access = Some(Box::new(access));
         self.set_timer();
+    }
+
+    /// Keeps the seat of the request while there are initial objects to send.
+    pub fn hold(&mut self, seat: Seat) {
+        if !self.plan.initial.is_empty() {
+            self.seat = Some(seat);
+        }
+    }
+
+    /// The initial objects that are not sent yet.
+    pub fn initial_left(&self) -> usize {
+        self.plan.initial.len()
     }
 
     /// The next chunk of lines, or the end.
@@ -198,6 +214,7 @@ impl WatchStream {
         } else {
             self.phase = Phase::Live;
             self.plan.initial = Vec::new();
+            self.seat = None;
             if self.plan.initial_end {
                 chunk.push(self.bookmark(true));
             }

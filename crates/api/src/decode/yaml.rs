@@ -84,10 +84,16 @@ fn words(error: &Error) -> String {
 /// Strings that a YAML 1.1 or 1.2 reader could take for something else are quoted; text of several
 /// lines is a literal block.
 pub fn to_yaml(value: &Value) -> String {
+    to_yaml_in_style(value, !has_tabbed_block(value))
+}
+
+/// As [`to_yaml`], for a part of a document that is written in parts: `block_scalars` must be the same for all of them,
+/// and false if [`has_tabbed_block`] holds for one.
+pub fn to_yaml_in_style(value: &Value, block_scalars: bool) -> String {
     let options = serde_saphyr::ser_options! {
         // Folding changes text in the hands of readers that do it differently.
         folded_wrap_chars: usize::MAX,
-        prefer_block_scalars: !has_tabbed_block(value),
+        prefer_block_scalars: block_scalars,
     };
     let mut text = match serde_saphyr::to_string_with_options(value, options) {
         Ok(text) => text,
@@ -102,7 +108,7 @@ pub fn to_yaml(value: &Value) -> String {
 
 /// Whether a text of several lines begins with a tab, after empty lines at most. As a block, libyaml
 /// and its descendants in Go and Python take that tab for broken indentation.
-fn has_tabbed_block(value: &Value) -> bool {
+pub fn has_tabbed_block(value: &Value) -> bool {
     match value {
         Value::String(text) => {
             text.contains('\n') && text.trim_start_matches('\n').starts_with('\t')

@@ -137,17 +137,14 @@ impl Answer {
     /// a deletion is answered with a `Status`.
     pub fn read(method: &Method, response: &Response<Body>) -> Answer {
         let json = response.headers().get(CONTENT_TYPE).is_some_and(|t| t == "application/json");
-        let Body::Full(parts) = response.body() else { return Answer::default() };
-        match (parts.front(), parts.len()) {
-            (Some(bytes), 1)
-                if json
-                    && matches!(*method, Method::POST | Method::DELETE)
-                    && bytes.len() <= limits::AUDIT_ANSWER =>
-            {
-                serde_json::from_slice(bytes).unwrap_or_default()
-            }
-            _ => Answer::default(),
+        let Body::Full(body) = response.body() else { return Answer::default() };
+        let is_read = json
+            && matches!(*method, Method::POST | Method::DELETE)
+            && body.bytes().len() <= limits::AUDIT_ANSWER;
+        if !is_read {
+            return Answer::default();
         }
+        serde_json::from_slice(body.bytes()).unwrap_or_default()
     }
 }
 

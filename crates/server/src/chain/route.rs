@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
-use serde_json::Value;
 use time::OffsetDateTime;
 use windlass_api::names;
 
@@ -19,6 +18,7 @@ use crate::request::negotiate::{self, Format, MetaVersion, Output, View, Views};
 use crate::request::options::ListOptions;
 use crate::request::query::Query;
 use crate::server::Server;
+use crate::table::RowForm;
 use crate::user::User;
 use crate::verbs::create::Written;
 use crate::verbs::delete::Deleted;
@@ -26,7 +26,7 @@ use crate::verbs::{
     Call, create, current, delete, get, list, patch, review, subresource, update, watch,
 };
 use crate::watch::Shape;
-use crate::{documents, health, respond, table};
+use crate::{documents, health, respond};
 
 /// Finds and runs what answers the request.
 #[allow(clippy::too_many_arguments)] // each is a different stage's result, used once
@@ -110,7 +110,7 @@ async fn verb(
         "list" => {
             let options = ListOptions::parse(call.query, false)?;
             let found = list::list(call, &options).await?;
-            Ok(respond::list(call, output, &found))
+            Ok(respond::list(call, output, found))
         }
         "watch" => start_watch(call, output).await,
         _ if all_namespaces => Err(Error::MethodNotAllowed),
@@ -138,7 +138,7 @@ async fn verb(
             // A second attempt would not tell of what the first one deleted.
             call.server.catch_up().await?;
             let deleted = delete::delete_collection(call, &body::read_small(body).await?).await?;
-            Ok(respond::list(call, output, &deleted))
+            Ok(respond::list(call, output, deleted))
         }
         _ => Err(Error::MethodNotAllowed),
     }
@@ -232,27 +232,18 @@ async fn start_watch(call: &Call<'_>, output: Output) -> Result<Response<Body>, 
 
 /// Events that are written for one watcher alone.
 fn custom(call: &Call<'_>, version: MetaVersion, as_table: bool) -> Shape {
-    let (server, user) = (call.server.clone(), call.user.clone());
-    let (path, query, headers) = (call.path.clone(), call.query.clone(), call.headers.clone());
     let (kind, served) = (call.kind, call.served);
+    if !as_table {
+        return Shape::Custom(Box::new(move |object: &Object| {
+            let value = respond::partial(kind, served, version, object);
+            serde_json::to_vec(&value).unwrap_or_default()
+        }));
+    }
+    let (rows, clock) = (RowForm::new(call, version), call.server.clock.clone());
     let mut first = true;
     Shape::Custom(Box::new(move |object: &Object| {
-        let now = (server.clock)();
-        let call = Call {
-            server: &server,
-            kind,
-            served,
-            path: &path,
-            query: &query,
-            headers: &headers,
-            user: &user,
-            now,
-        };
-        let value: Value = if as_table {
-            table::watch_row(&call, version, object, std::mem::replace(&mut first, false))
-        } else {
-            respond::partial(&call, version, object)
-        };
+        let is_first = std::mem::replace(&mut first, false);
+        let value = rows.at(clock()).watch_event(object, is_first);
         serde_json::to_vec(&value).unwrap_or_default()
     }))
 }

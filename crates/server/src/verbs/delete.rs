@@ -18,6 +18,7 @@ use crate::cache::store_key;
 use crate::chain::admission;
 use crate::error::Error;
 use crate::limits;
+use crate::list_body::PastPage;
 use crate::object::{Object, encode};
 use crate::request::info::ResourcePath;
 use crate::request::options::{DeleteOptions, FieldValidation, ListOptions, Propagation};
@@ -46,20 +47,35 @@ pub async fn delete(call: &Call<'_>, body: &Bytes) -> Result<Deleted, Error> {
 pub async fn delete_collection(call: &Call<'_>, body: &Bytes) -> Result<List, Error> {
     let options = call.work(body.len(), || self::options(call, body)).await?;
     let found = list::list(call, &ListOptions::parse(call.query, false)?).await?;
-    for object in &found.objects {
+    delete_each(call, &options, &found.objects).await?;
+    let mut rest = found.rest.clone().map(PastPage::new);
+    while let Some(rest) = &mut rest
+        && let Some(objects) = rest.next().await.map_err(|e| Error::Internal(e.to_string()))?
+    {
+        delete_each(call, &options, &objects).await?;
+    }
+    Ok(found)
+}
+
+async fn delete_each(
+    call: &Call<'_>,
+    options: &DeleteOptions,
+    objects: &[Arc<Object>],
+) -> Result<(), Error> {
+    for object in objects {
         let path = ResourcePath {
             namespace: object.namespace().to_owned(),
             name: object.name().to_owned(),
             ..call.path.clone()
         };
         let one = Call { path: &path, ..*call };
-        match delete_one(&one, &options).await {
+        match delete_one(&one, options).await {
             // Somebody else deleted it in the meantime: that is what was wanted.
             Ok(_) | Err(Error::NotFound(_)) => {}
             Err(other) => return Err(other),
         }
     }
-    Ok(found)
+    Ok(())
 }
 
 fn options(call: &Call<'_>, body: &Bytes) -> Result<DeleteOptions, Error> {

@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Call;
 use super::get::wait_for;
-use crate::cache::{Walk, prefix, store_key};
+use crate::cache::Walk;
 use crate::error::Error;
+use crate::limits;
+use crate::list_body::{self, PastObjects};
 use crate::object::Object;
 use crate::request::options::{ListOptions, Version};
 use crate::request::selection::Selection;
@@ -20,6 +22,8 @@ pub struct List {
     pub revision: u64,
     /// The objects, in key order.
     pub objects: Vec<Arc<Object>>,
+    /// More objects, which are in no cache and too large to be held together.
+    pub rest: Option<PastObjects>,
     /// The token for the next page; empty at the end.
     pub continue_: String,
     /// How many objects follow, where that is known.
@@ -34,9 +38,11 @@ struct Token {
     start: String,
 }
 
-/// How many objects of a past state are read from the store at once, to select from or at most.
-const READ_TO_SELECT: usize = 1_000;
-const READ_AT_MOST: usize = 10_000;
+/// How many objects of a past state are read from the store at first, before it is known how large they are.
+const READ_AT_FIRST: usize = 500;
+/// About how many bytes of a past state are read from the store at once: etcd walks over all keys that follow for every
+/// page, so pages must not be short.
+const READ_BYTES: usize = 4 * 1024 * 1024;
 
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
@@ -91,6 +97,7 @@ async fn start_version(call: &Call<'_>, version: Version) -> Result<Option<u64>,
 struct Page {
     revision: u64,
     objects: Vec<Arc<Object>>,
+    rest: Option<PastObjects>,
     /// The key to go on after.
     next: Option<String>,
     remaining: usize,
@@ -120,7 +127,7 @@ fn current(
         // One lookup instead of a walk: every kubelet and every `kubectl wait` asks this way.
         let (found, revision) = cache.get_at(&format!("{}{name}", selection.scope));
         let objects = found.into_iter().filter(|o| selection.matches(o)).collect();
-        return Ok(Some(Page { revision, objects, next: None, remaining: 0 }));
+        return Ok(Some(Page { revision, objects, rest: None, next: None, remaining: 0 }));
     }
     let everything = selection.is_everything();
     let keep = |object: &Object| {
@@ -148,11 +155,12 @@ fn current(
         revision: at.unwrap_or(snapshot.revision),
         next: if more && limit != usize::MAX { last } else { None },
         objects: snapshot.objects,
+        rest: None,
         remaining,
     }))
 }
 
-/// Reads a past state from the store.
+/// Reads a past state from the store. The first objects are kept; of the rest it is only known which they are.
 async fn past(
     call: &Call<'_>,
     selection: &Selection,
@@ -161,53 +169,108 @@ async fn past(
     after: Option<&str>,
 ) -> Result<Page, Error> {
     let limit = if options.limit == 0 { usize::MAX } else { options.limit };
-    let mut after = after.map(|key| store_key(call.kind, key));
-    let mut objects: Vec<Arc<Object>> = Vec::new();
-    let mut more = false;
-    let base = format!("{}/", prefix(call.kind));
+    let mut found = PastState::default();
+    let mut after = after.map(str::to_owned);
     // Who selects nothing needs one more than the page, to know whether there is more.
-    let at_once = if selection.is_everything() {
-        limit.saturating_add(1).min(READ_AT_MOST)
-    } else {
-        READ_TO_SELECT
-    };
+    let all = if selection.is_everything() { limit.saturating_add(1) } else { usize::MAX };
+    let mut more = false;
     loop {
-        let range = windlass_store::Range {
-            prefix: format!("{base}{}", selection.scope),
-            after: after.take(),
-            limit: Some(at_once),
-            at: Some(revision),
-        };
+        let at_once = found.next_read().min(all.saturating_sub(found.count)).max(1);
+        let range = list_body::range(call.kind, selection, revision, after.as_deref(), at_once);
         let page = call.server.store.range(range).await.map_err(|e| stale(call, e, options))?;
         for (key, stored) in &page.items {
-            let name = key.strip_prefix(&base).unwrap_or(key);
-            let object = Object::new(call.kind, name, stored.revision, &stored.value)
+            let object = list_body::object(call.kind, key, stored)
                 .map_err(|e| Error::Internal(e.to_string()))?;
-            if objects.len() < limit && !selection.matches(&object) {
+            after = Some(object.key.to_string());
+            found.read(&object);
+            if found.count < limit && !selection.matches(&object) {
                 more = true;
                 continue;
             }
-            if objects.len() == limit {
-                let next = objects.last().map(|o| o.key.to_string());
-                let remaining = match &next {
-                    Some(key) if selection.is_everything() => {
-                        call.cache()?.count_at(&selection.scope, key, revision)
-                    }
-                    _ => 0,
+            if found.count == limit {
+                let next = Some(found.last.clone());
+                let remaining = if selection.is_everything() {
+                    call.cache()?.count_at(&selection.scope, &found.last, revision)
+                } else {
+                    0
                 };
-                return Ok(Page { revision, objects, next, remaining });
+                return Ok(found.page(call, selection, revision, next, remaining));
             }
             more = false;
-            objects.push(Arc::new(object));
+            found.take(object);
         }
-        match page.items.last() {
-            Some((key, _)) if page.more => after = Some(key.clone()),
-            _ => {
-                let last = objects.last().map(|o| o.key.to_string());
-                let next = last.filter(|_| more && limit != usize::MAX);
-                return Ok(Page { revision, objects, next, remaining: 0 });
-            }
+        if !page.more || page.items.is_empty() {
+            let is_cut = more && limit != usize::MAX && found.count > 0;
+            let next = is_cut.then(|| found.last.clone());
+            return Ok(found.page(call, selection, revision, next, 0));
         }
+    }
+}
+
+/// What is known of a past state so far.
+#[derive(Default)]
+struct PastState {
+    /// The first objects that are selected, up to [`limits::PAST_BYTES`].
+    kept: Vec<Arc<Object>>,
+    kept_bytes: usize,
+    /// All objects that are selected.
+    count: usize,
+    /// The key of the last of them.
+    last: String,
+    /// The bytes and tabs of those that are not kept.
+    rest_bytes: usize,
+    rest_has_tabs: bool,
+    /// All objects that were looked at, and their bytes.
+    seen: usize,
+    seen_bytes: usize,
+}
+
+impl PastState {
+    fn read(&mut self, object: &Object) {
+        self.seen += 1;
+        self.seen_bytes += object.size();
+    }
+
+    fn take(&mut self, object: Object) {
+        self.count += 1;
+        self.last = object.key.to_string();
+        // Once one is left out, all that follow are: they are read again from there on.
+        if self.kept_bytes < limits::PAST_BYTES && self.kept.len() + 1 == self.count {
+            self.kept_bytes += object.size();
+            self.kept.push(Arc::new(object));
+        } else {
+            self.rest_bytes += object.stored_item().len();
+            self.rest_has_tabs |= object.has_tabs();
+        }
+    }
+
+    /// How many objects to read next.
+    fn next_read(&self) -> usize {
+        match self.seen {
+            0 => READ_AT_FIRST,
+            seen => list_body::objects_in(READ_BYTES, self.seen_bytes, seen),
+        }
+    }
+
+    fn page(
+        self,
+        call: &Call<'_>,
+        selection: &Selection,
+        revision: u64,
+        next: Option<String>,
+        remaining: usize,
+    ) -> Page {
+        let rest = (self.count > self.kept.len()).then(|| PastObjects {
+            server: call.server.clone(),
+            kind: call.kind,
+            selection: selection.clone(),
+            revision,
+            after: self.kept.last().map(|object| object.key.to_string()).unwrap_or_default(),
+            count: self.count - self.kept.len(),
+            item_bytes: self.rest_bytes,
+            has_tabs: self.rest_has_tabs,
+        });
+        Page { revision, objects: self.kept, rest, next, remaining }
     }
 }
 
@@ -242,6 +305,7 @@ fn finish(page: Page, selection: &Selection) -> List {
     List {
         revision: page.revision,
         objects: page.objects,
+        rest: page.rest,
         continue_,
         remaining: counted.then_some(page.remaining),
     }

@@ -1,7 +1,11 @@
 //! Lists: what is selected, in pages, at which version.
 
+use http::Method;
+use http_body::Body as _;
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
+use windlass_server::limits;
 
 use super::fixture::{MAPS, PODS, TestServer, config_map, names, pod, version};
 
@@ -340,4 +344,91 @@ async fn a_token_stays_in_its_collection() {
         let list = server.get(&path).await.expect(200);
         assert!(names(&list).iter().all(|n| *n == "p"), "{namespace}: {list}");
     }
+}
+
+/// A server with 40 maps of 100 KiB, whose state at the revision that is returned is in no cache any more.
+async fn with_past_state() -> (TestServer, u64) {
+    let server = TestServer::start().await;
+    for number in 0..40 {
+        let mut map = config_map(&format!("m{number:02}"));
+        map["metadata"]["labels"] = json!({"odd": (number % 2 == 1).to_string()});
+        map["data"]["k"] = json!("v".repeat(100 * 1024));
+        server.post(MAPS, &map).await.expect(201);
+    }
+    let revision = server.revision();
+    // More than the caches remember.
+    for number in 0..36 {
+        let mut large = config_map("large");
+        large["data"]["k"] = json!(format!("{number}{}", "v".repeat(1_000_000)));
+        let path = format!("{MAPS}/large");
+        let answer = match number {
+            0 => server.post(MAPS, &large).await,
+            _ => server.put(&path, &large).await,
+        };
+        assert!(answer.status.is_success(), "{}", answer.status);
+    }
+    for number in 0..40 {
+        server.delete(&format!("{MAPS}/m{number:02}")).await.expect(200);
+    }
+    (server, revision)
+}
+
+#[tokio::test]
+async fn a_past_state_is_read_from_the_store_as_the_client_reads() {
+    let (server, revision) = with_past_state().await;
+    let exact = format!("{MAPS}?resourceVersion={revision}&resourceVersionMatch=Exact");
+    let (_, _, mut body) = server.ask(Method::GET, &exact).open().await;
+    assert!(body.own_bytes() <= limits::PAST_BYTES, "{}", body.own_bytes());
+    let announced = body.size_hint().exact().unwrap();
+    let mut whole = Vec::new();
+    while let Some(frame) = body.frame().await {
+        whole.extend_from_slice(&frame.unwrap().into_data().unwrap());
+    }
+    assert_eq!(announced, whole.len() as u64);
+    let list: Value = serde_json::from_slice(&whole).unwrap();
+    assert_eq!(version(&list), revision);
+    let all: Vec<String> = (0..40).map(|number| format!("m{number:02}")).collect();
+    assert_eq!(names(&list), all);
+    for (query, count, has_more) in [
+        ("&limit=39", 39, true),
+        ("&limit=40", 40, false),
+        ("&labelSelector=odd%3Dtrue", 20, false),
+        ("&labelSelector=odd%3Dtrue&limit=15", 15, true),
+    ] {
+        let page = server.get(&format!("{exact}{query}")).await.expect(200);
+        assert_eq!(names(&page).len(), count, "{query}");
+        assert_eq!(page["metadata"]["continue"].is_string(), has_more, "{query}");
+    }
+    let yaml = server.ask(Method::GET, &exact).header("accept", "application/yaml").send().await;
+    assert_eq!(yaml.body, windlass_api::decode::to_yaml(&list));
+}
+
+#[tokio::test]
+async fn a_past_state_that_is_forgotten_meanwhile_cuts_the_list_off() {
+    let (server, revision) = with_past_state().await;
+    let exact = format!("{MAPS}?resourceVersion={revision}&resourceVersionMatch=Exact");
+    let (_, _, mut body) = server.ask(Method::GET, &exact).open().await;
+    body.frame().await.unwrap().unwrap();
+    server.store.compact(server.revision()).await.unwrap();
+    let error = loop {
+        match body.frame().await.expect("an error comes before the end") {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert!(error.to_string().contains("compacted"), "{error}");
+    assert!(body.frame().await.is_none());
+    assert_eq!(server.get(&exact).await.status, 410);
+}
+
+#[tokio::test]
+async fn a_collection_is_deleted_as_of_a_past_state() {
+    let (server, revision) = with_past_state().await;
+    for name in ["m00", "m39", "new"] {
+        server.post(MAPS, &config_map(name)).await.expect(201);
+    }
+    let exact = format!("{MAPS}?resourceVersion={revision}&resourceVersionMatch=Exact");
+    let deleted = server.delete(&exact).await.expect(200);
+    assert_eq!(names(&deleted).len(), 40);
+    assert_eq!(names(&server.get(MAPS).await.expect(200)), ["large", "new"]);
 }

@@ -27,6 +27,7 @@ mod flow;
 mod forgery;
 mod impersonation;
 mod late;
+mod list_formats;
 mod lists;
 mod long_lists;
 mod matrix;

@@ -9,9 +9,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::Levels;
 use super::level::Level;
 use super::pool::Rejected;
+use super::{Counts, Levels};
 use crate::metrics::plain;
 
 /// Counters of the levels.
@@ -87,6 +87,7 @@ impl Gauges {
         let reason = match why {
             Rejected::QueueFull => "queue-full",
             Rejected::TimeOut => "time-out",
+            Rejected::ConcurrencyLimit => "concurrency-limit",
         };
         let labels = RejectedLabels { priority_level: level.name(), reason };
         self.rejected.get_or_create(&labels).inc();
@@ -99,13 +100,16 @@ impl Gauges {
         let _ = encode(&mut open, &self.registry);
         out.push_str(&plain(&open));
         let counts = Level::ALL.map(|level| (level.name(), levels.counts(level)));
-        for (name, help, pick) in
-            [("executing", "Requests being worked on", 0), ("inqueue", "Requests that wait", 1)]
-        {
-            let name = format!("apiserver_flowcontrol_current_{name}_requests");
+        let pick: [(_, _, fn(Counts) -> usize); 3] = [
+            ("executing_requests", "Requests being worked on or being answered", |c| c.executing),
+            ("executing_seats", "Seats of the requests being worked on", |c| c.seats),
+            ("inqueue_requests", "Requests that wait", |c| c.waiting),
+        ];
+        for (name, help, pick) in pick {
+            let name = format!("apiserver_flowcontrol_current_{name}");
             out.push_str(&format!("# HELP {name} {help}\n# TYPE {name} gauge\n"));
-            for (level, (executing, waiting)) in counts {
-                let count = if pick == 0 { executing } else { waiting };
+            for (level, counts) in counts {
+                let count = pick(counts);
                 out.push_str(&format!("{name}{{priority_level=\"{level}\"}} {count}\n"));
             }
         }

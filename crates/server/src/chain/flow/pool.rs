@@ -1,9 +1,9 @@
-//! A number of seats, and the queues of those who wait for one.
+//! A number of seats, and the queues of those who wait for some.
 //!
-//! A seat that becomes free goes to the users in turn, and to a user's requests in the order they
-//! came. Nobody has all the seats: a user whose requests hold theirs for long, as slow bodies do, leaves
-//! some to others. A seat is handed over from hand to hand: while anybody waits who may have one, none
-//! is free.
+//! A request takes as many seats as it weighs. Seats that become free go to the users in turn, and to a user's requests
+//! in the order they came. Nobody has all the seats: a user whose requests hold theirs for long, as slow bodies do,
+//! leaves some to others. While a request waits that its user may have, nobody who comes later gets a seat: seats are
+//! kept free until there are enough for it, so that a heavy request is not starved by light ones.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,10 +16,12 @@ use crate::limits;
 /// How much a pool takes.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Requests worked on at a time.
+    /// Seats that are taken at a time.
     pub seats: usize,
-    /// Of these, requests of one user.
+    /// Of these, seats of one user.
     pub of_one: usize,
+    /// Of these, seats of one request.
+    pub heaviest: usize,
     /// Requests of one user that wait.
     pub per_user: usize,
     /// Requests that wait in all.
@@ -27,11 +29,12 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// The bounds on queues that go with a number of seats.
+    /// The bounds that go with a number of seats.
     pub fn of(seats: usize) -> Bounds {
         Bounds {
             seats,
             of_one: seats - seats / limits::SEATS_FOR_OTHERS,
+            heaviest: (seats / limits::HEAVIEST_SHARE).max(1),
             per_user: seats.saturating_mul(limits::QUEUE_PER_USER),
             in_all: seats.saturating_mul(limits::QUEUE_IN_ALL),
         }
@@ -47,6 +50,8 @@ pub struct Pool {
 #[derive(Default)]
 struct State {
     free: usize,
+    /// Requests that have seats.
+    executing: usize,
     waiting: usize,
     /// How many seats users have. A user is in here only while they have one.
     held: HashMap<Arc<str>, usize>,
@@ -59,6 +64,7 @@ struct State {
 
 struct Waiter {
     ticket: u64,
+    weight: usize,
     hand: oneshot::Sender<Seat>,
 }
 
@@ -79,6 +85,8 @@ pub enum Rejected {
     QueueFull,
     /// It waited too long.
     TimeOut,
+    /// Its user does not read responses.
+    ConcurrencyLimit,
 }
 
 impl Pool {
@@ -88,13 +96,14 @@ impl Pool {
         Arc::new(Pool { bounds, state: Mutex::new(state) })
     }
 
-    /// A seat, or a place in the queue of `user`.
-    pub fn enter(self: &Arc<Self>, user: &str) -> Entry {
+    /// Seats for a request of `user`, or a place in the user's queue. A weight of more than a request may have is taken
+    /// for the most it may have.
+    pub fn enter(self: &Arc<Self>, user: &str, weight: usize) -> Entry {
+        let weight = weight.clamp(1, self.bounds.heaviest.min(self.bounds.of_one));
         let mut state = self.lock();
-        if state.free > 0 && state.holds(user) < self.bounds.of_one {
-            state.free -= 1;
-            let user = state.sit(user);
-            return Entry::Seat(Seat(Some((self.clone(), user))));
+        if state.admits(user, weight, self.bounds.of_one) {
+            let user = state.sit(user, weight);
+            return Entry::Seat(Seat::new(self, user, weight));
         }
         let own = state.queues.get(user).map_or(0, VecDeque::len);
         if own >= self.bounds.per_user {
@@ -104,7 +113,7 @@ impl Pool {
             return Entry::Full;
         }
         let (hand, seat) = oneshot::channel();
-        let (user, ticket) = state.queue(user, hand);
+        let (user, ticket) = state.queue(user, weight, hand);
         Entry::Place(Place { seat, line: Line { pool: self.clone(), user, ticket } })
     }
 
@@ -113,32 +122,40 @@ impl Pool {
         self.bounds.seats.saturating_sub(self.lock().free)
     }
 
+    /// How many requests have seats.
+    pub fn executing(&self) -> usize {
+        self.lock().executing
+    }
+
     /// How many requests wait.
     pub fn waiting(&self) -> usize {
         self.lock().waiting
     }
 
-    /// Passes a seat that `user` had on to whose turn it is.
-    fn pass_on(self: &Arc<Self>, mut user: Arc<str>) {
+    /// Takes `change` to the state, then gives free seats to whose turn it is.
+    fn pass_on(self: &Arc<Self>, change: impl FnOnce(&mut State)) {
+        let mut state = self.lock();
+        change(&mut state);
         loop {
-            let next = {
-                let mut state = self.lock();
-                state.rise(&user);
-                match state.next(self.bounds.of_one) {
-                    Some((next, whose)) => {
-                        user = whose;
-                        next
-                    }
-                    None => {
-                        state.free += 1;
-                        return;
-                    }
+            let mut ready = Vec::new();
+            while let Some(next) = state.next(self.bounds.of_one) {
+                ready.push(next);
+            }
+            drop(state);
+            // Outside of the lock: a request that left in this moment hands its seats back.
+            let mut back = Vec::new();
+            for (waiter, user) in ready {
+                if let Err(mut seat) = waiter.hand.send(Seat::new(self, user, waiter.weight)) {
+                    back.extend(seat.0.take());
                 }
-            };
-            // Outside of the lock: one who left in this moment hands the seat back.
-            match next.hand.send(Seat(Some((self.clone(), user.clone())))) {
-                Ok(()) => return,
-                Err(mut seat) => seat.0 = None,
+            }
+            if back.is_empty() {
+                return;
+            }
+            state = self.lock();
+            for Held { user, weight, .. } in back {
+                state.rise(&user, weight);
+                state.executing -= 1;
             }
         }
     }
@@ -149,8 +166,16 @@ impl Pool {
 }
 
 impl State {
+    /// Whether a request that comes now need not wait.
+    fn admits(&self, user: &str, weight: usize, of_one: usize) -> bool {
+        self.free >= weight
+            && self.holds(user) + weight <= of_one
+            && (self.round.is_empty()
+                || !self.queues.contains_key(user) && self.turn(of_one).is_none())
+    }
+
     /// Puts somebody at the end of their queue.
-    fn queue(&mut self, user: &str, hand: oneshot::Sender<Seat>) -> (Arc<str>, u64) {
+    fn queue(&mut self, user: &str, weight: usize, hand: oneshot::Sender<Seat>) -> (Arc<str>, u64) {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         self.waiting += 1;
@@ -162,7 +187,8 @@ impl State {
                 user
             }
         };
-        self.queues.entry(user.clone()).or_default().push_back(Waiter { ticket, hand });
+        let waiter = Waiter { ticket, weight, hand };
+        self.queues.entry(user.clone()).or_default().push_back(waiter);
         (user, ticket)
     }
 
@@ -170,37 +196,54 @@ impl State {
         self.held.get(user).copied().unwrap_or_default()
     }
 
-    /// Counts a seat as the user's.
-    fn sit(&mut self, user: &str) -> Arc<str> {
+    /// Gives a request of the user its seats.
+    fn sit(&mut self, user: &str, weight: usize) -> Arc<str> {
         let known = self.held.get_key_value(user).map(|(user, _)| user.clone());
         let user = known.unwrap_or_else(|| user.into());
-        *self.held.entry(user.clone()).or_default() += 1;
+        *self.held.entry(user.clone()).or_default() += weight;
+        self.free -= weight;
+        self.executing += 1;
         user
     }
 
-    /// Counts a seat as the user's no more.
-    fn rise(&mut self, user: &Arc<str>) {
+    /// Takes seats back from the user.
+    fn rise(&mut self, user: &Arc<str>, seats: usize) {
+        self.free += seats;
         let Some(held) = self.held.get_mut(user) else { return };
-        *held -= 1;
+        *held -= seats;
         if *held == 0 {
             self.held.remove(user);
         }
     }
 
-    /// Seats the first request of the user whose turn it is, of those who have less than `of_one`; the
-    /// user goes to the end of the round.
+    /// The place in the round of the user whose turn it is: the first whose next request does not exceed what one user
+    /// may have, whether enough seats are free for it or not.
+    fn turn(&self, of_one: usize) -> Option<usize> {
+        self.round.iter().position(|user| {
+            let next = self.queues.get(user).and_then(VecDeque::front);
+            next.is_some_and(|next| self.holds(user) + next.weight <= of_one)
+        })
+    }
+
+    /// Seats the first request of the user whose turn it is, if enough seats are free; the user goes to the end of the
+    /// round.
     fn next(&mut self, of_one: usize) -> Option<(Waiter, Arc<str>)> {
-        let at = self.round.iter().position(|user| self.holds(user) < of_one)?;
-        let user = self.round.remove(at)?;
+        let at = self.turn(of_one)?;
+        let user = self.round.get(at)?.clone();
         let queue = self.queues.get_mut(&user)?;
+        if queue.front()?.weight > self.free {
+            return None;
+        }
         let next = queue.pop_front()?;
         self.waiting -= 1;
+        self.round.remove(at);
         if queue.is_empty() {
             self.queues.remove(&user);
         } else {
             self.round.push_back(user.clone());
         }
-        Some((next, self.sit(&user)))
+        let user = self.sit(&user, next.weight);
+        Some((next, user))
     }
 
     /// Takes somebody out who no longer waits. It may be that they got their seat meanwhile.
@@ -222,7 +265,7 @@ impl State {
         let Some(user) = longest.filter(|(_, q)| q.len() > own + 1).map(|(u, _)| u.clone()) else {
             return false;
         };
-        // Its sender is dropped, and that tells it.
+        // Its sender is dropped, and that tells it. It was not the first of its queue, so nobody's turn changes.
         let newest = self.queues.get_mut(&user).and_then(VecDeque::pop_back);
         self.waiting -= usize::from(newest.is_some());
         newest.is_some()
@@ -234,13 +277,38 @@ impl State {
     }
 }
 
-/// One of the seats; passed on when dropped.
-pub struct Seat(Option<(Arc<Pool>, Arc<str>)>);
+/// The seats of one request; passed on when dropped.
+pub struct Seat(Option<Held>);
+
+struct Held {
+    pool: Arc<Pool>,
+    user: Arc<str>,
+    weight: usize,
+}
+
+impl Seat {
+    fn new(pool: &Arc<Pool>, user: Arc<str>, weight: usize) -> Seat {
+        Seat(Some(Held { pool: pool.clone(), user, weight }))
+    }
+
+    /// Gives back all seats but `weight`, which is at least one. It never takes any.
+    pub fn shrink(&mut self, weight: usize) {
+        let Some(held) = &mut self.0 else { return };
+        let surplus = held.weight.saturating_sub(weight.max(1));
+        if surplus > 0 {
+            held.weight -= surplus;
+            held.pool.pass_on(|state| state.rise(&held.user, surplus));
+        }
+    }
+}
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        if let Some((pool, user)) = self.0.take() {
-            pool.pass_on(user);
+        if let Some(Held { pool, user, weight }) = self.0.take() {
+            pool.pass_on(|state| {
+                state.rise(&user, weight);
+                state.executing -= 1;
+            });
         }
     }
 }
@@ -272,7 +340,8 @@ impl Place {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        self.pool.lock().leave(&self.user, self.ticket);
+        // Others may go on that waited behind this one.
+        self.pool.pass_on(|state| state.leave(&self.user, self.ticket));
     }
 }
 

@@ -28,7 +28,7 @@ fn user(name: &str, group: &str) -> User {
 #[track_caller]
 fn at_once(flow: &Flow, asked: &Asked) -> Seat {
     let Asked { peer, user, info } = asked;
-    let entered = flow.enter(peer, user, info, SOON).now_or_never();
+    let entered = flow.enter(peer, user, info, 1, SOON).now_or_never();
     entered.expect("no wait").expect("a seat")
 }
 
@@ -48,7 +48,7 @@ async fn leases_nodes_and_health_go_on_when_everything_else_waits() {
     let admin = user("admin", MASTERS);
     let ordinary = asked(&admin, Method::POST, MAPS);
     let Asked { peer, user: who, info } = &ordinary;
-    let mut waiting = Box::pin(flow.enter(peer, who, info, SOON));
+    let mut waiting = Box::pin(flow.enter(peer, who, info, 1, SOON));
     assert!(waiting.as_mut().now_or_never().is_none(), "administrators wait like everybody");
 
     let controller = user("controller", "system:authenticated");
@@ -60,7 +60,7 @@ async fn leases_nodes_and_health_go_on_when_everything_else_waits() {
         at_once(&flow, &asked(&User::anonymous(), Method::GET, "/readyz")),
     ];
     let local = Peer::local(admin.clone());
-    let entered = flow.enter(&local, &admin, &ordinary.info, SOON).now_or_never();
+    let entered = flow.enter(&local, &admin, &ordinary.info, 1, SOON).now_or_never();
     inside.push(entered.expect("no wait").expect("a seat"));
 
     let mut text = String::new();
@@ -77,7 +77,7 @@ async fn leases_nodes_and_health_go_on_when_everything_else_waits() {
     drop((held, inside));
     assert!(waiting.now_or_never().expect("its turn").is_ok());
     for level in Level::ALL {
-        assert_eq!(flow.levels.counts(level), (0, 0), "{level:?}");
+        assert_eq!(flow.levels.counts(level), Counts::default(), "{level:?}");
     }
 }
 
@@ -95,16 +95,16 @@ async fn too_many_and_too_long_are_429() {
     let Asked { peer, user: who, info } = asked(&user("bob", "dev"), Method::POST, MAPS);
     let mut queue = Vec::new();
     for _ in 0..2 * limits::QUEUE_PER_USER {
-        let mut waiting = Box::pin(flow.enter(&peer, &who, &info, SOON));
+        let mut waiting = Box::pin(flow.enter(&peer, &who, &info, 1, SOON));
         assert!(waiting.as_mut().now_or_never().is_none());
         queue.push(waiting);
     }
-    let refused = flow.enter(&peer, &who, &info, SOON).now_or_never().expect("at once");
+    let refused = flow.enter(&peer, &who, &info, 1, SOON).now_or_never().expect("at once");
     let status = refused.err().expect("refused").status();
     let retry = status.details.map(|details| details.retry_after_seconds);
     assert_eq!((status.code, retry), (Some(429), Some(1)));
     drop(queue);
-    let refused = flow.enter(&peer, &who, &info, Duration::ZERO).await;
+    let refused = flow.enter(&peer, &who, &info, 1, Duration::ZERO).await;
     assert!(matches!(refused, Err(Error::TooManyRequests)));
 
     let mut text = String::new();
@@ -128,7 +128,48 @@ async fn a_check_that_fails_denies() {
     let alice = user("alice", "dev");
     for path in [MAPS, LEASE, "/healthz"] {
         let Asked { peer, user, info } = asked(&alice, Method::GET, path);
-        let entered = flow.enter(&peer, &user, &info, SOON).await;
+        let entered = flow.enter(&peer, &user, &info, 1, SOON).await;
         assert!(matches!(entered, Err(Error::Internal(_))), "{path}");
     }
+}
+
+#[tokio::test]
+async fn a_heavy_request_is_one_request_with_many_seats() {
+    let flow = Flow::new(Limits { reads: 140, writes: 1 }, Faults::default());
+    let Asked { peer, user, info } = asked(&user("alice", "dev"), Method::GET, MAPS);
+    let mut seat = flow.enter(&peer, &user, &info, 10, SOON).await.expect("seats");
+    let seats = |want: usize| {
+        let mut text = String::new();
+        flow.source()(&mut text);
+        for (what, count) in [("requests", 1), ("seats", want)] {
+            let words = format!(
+                "apiserver_flowcontrol_current_executing_{what}{{priority_level=\"global-default\"}} {count}"
+            );
+            assert!(text.contains(&words), "{words} in\n{text}");
+        }
+    };
+    seats(10);
+    seat.shrink_to(201);
+    seats(3);
+    drop(seat);
+    assert_eq!(flow.levels.counts(Level::Everyone), Counts::default());
+}
+
+#[tokio::test]
+async fn a_user_whose_responses_are_not_read_is_refused() {
+    let flow = Flow::new(Limits::default(), Faults::default());
+    let Asked { peer, user: alice, info } = asked(&user("alice", "dev"), Method::GET, MAPS);
+    let mut first = flow.enter(&peer, &alice, &info, 1, SOON).await.expect("a seat");
+    let mut second = flow.enter(&peer, &alice, &info, 1, SOON).await.expect("a seat");
+    let most = limits::PENDING_BYTES_PER_USER;
+    flow.charge(&mut first, &alice, most, Excess::Refused).expect("it fits");
+    let refused = flow.charge(&mut second, &alice, 1, Excess::Refused);
+    assert!(matches!(refused, Err(Error::TooManyRequests)));
+    flow.charge(&mut second, &alice, 1, Excess::Sent).expect("it is too late to refuse it");
+    let refused = flow.enter(&peer, &alice, &info, 1, SOON).await;
+    assert!(matches!(refused, Err(Error::TooManyRequests)));
+    let bob = user("bob", "dev");
+    flow.enter(&peer, &bob, &info, 1, SOON).await.expect("bob's responses are read");
+    drop(second);
+    flow.enter(&peer, &alice, &info, 1, SOON).await.expect("a seat");
 }

@@ -9,7 +9,7 @@ use super::*;
 const LONG: Duration = Duration::from_secs(600);
 
 fn pool(seats: usize, per_user: usize, in_all: usize) -> Arc<Pool> {
-    Pool::new(Bounds { seats, of_one: seats, per_user, in_all })
+    Pool::new(Bounds { seats, of_one: seats, heaviest: seats, per_user, in_all })
 }
 
 #[track_caller]
@@ -32,7 +32,7 @@ fn place(entry: Entry) -> Place {
 
 #[track_caller]
 fn is_empty(pool: &Pool) {
-    assert_eq!((pool.taken(), pool.waiting()), (0, 0));
+    assert_eq!((pool.taken(), pool.executing(), pool.waiting()), (0, 0, 0));
     let state = pool.lock();
     assert!(state.queues.is_empty() && state.round.is_empty(), "users are remembered");
     assert!(state.held.is_empty(), "users are remembered");
@@ -41,9 +41,9 @@ fn is_empty(pool: &Pool) {
 #[tokio::test]
 async fn a_crowd_of_one_user_delays_another_by_one_round() {
     let pool = pool(1, 10_000, 20_000);
-    let first = seat(pool.enter("greedy"));
-    let crowd: Vec<Place> = (0..10_000).map(|_| place(pool.enter("greedy"))).collect();
-    let mut modest = Box::pin(place(pool.enter("modest")).wait(LONG));
+    let first = seat(pool.enter("greedy", 1));
+    let crowd: Vec<Place> = (0..10_000).map(|_| place(pool.enter("greedy", 1))).collect();
+    let mut modest = Box::pin(place(pool.enter("modest", 1)).wait(LONG));
     assert!(modest.as_mut().now_or_never().is_none(), "the seat is taken");
     drop(first);
     let mut rounds = 1;
@@ -66,8 +66,8 @@ async fn a_crowd_of_one_user_delays_another_by_one_round() {
 #[tokio::test]
 async fn users_take_turns_and_their_requests_keep_their_order() {
     let pool = pool(1, 10, 100);
-    let mut held = Some(seat(pool.enter("z")));
-    let waiting = ["a", "a", "a", "b", "c", "b"].map(|user| (user, pool.enter(user)));
+    let mut held = Some(seat(pool.enter("z", 1)));
+    let waiting = ["a", "a", "a", "b", "c", "b"].map(|user| (user, pool.enter(user, 1)));
     let mut waiting: Vec<_> = waiting
         .into_iter()
         .enumerate()
@@ -93,10 +93,10 @@ async fn users_take_turns_and_their_requests_keep_their_order() {
 #[tokio::test]
 async fn nobody_has_all_the_seats() {
     let pool = Pool::new(Bounds::of(8));
-    let mut slow: Vec<Seat> = (0..6).map(|_| seat(pool.enter("slow"))).collect();
-    let mut next = Box::pin(place(pool.enter("slow")).wait(LONG));
-    let (first, second) = (seat(pool.enter("a")), seat(pool.enter("b")));
-    let mut third = Box::pin(place(pool.enter("c")).wait(LONG));
+    let mut slow: Vec<Seat> = (0..6).map(|_| seat(pool.enter("slow", 1))).collect();
+    let mut next = Box::pin(place(pool.enter("slow", 1)).wait(LONG));
+    let (first, second) = (seat(pool.enter("a", 1)), seat(pool.enter("b", 1)));
+    let mut third = Box::pin(place(pool.enter("c", 1)).wait(LONG));
     drop(first);
     assert!(next.as_mut().now_or_never().is_none(), "it is not for one who has enough");
     let third = third.as_mut().now_or_never().expect("c's turn");
@@ -115,11 +115,11 @@ async fn nobody_has_all_the_seats() {
 #[tokio::test]
 async fn who_finds_too_many_waiting_is_told_at_once() {
     let pool = pool(1, 2, 4);
-    let held = seat(pool.enter("a"));
-    let mut places: Vec<Place> = ["a", "a", "b", "b"].map(|u| place(pool.enter(u))).into();
-    assert!(matches!(pool.enter("a"), Entry::Full), "its own queue is full");
+    let held = seat(pool.enter("a", 1));
+    let mut places: Vec<Place> = ["a", "a", "b", "b"].map(|u| place(pool.enter(u, 1))).into();
+    assert!(matches!(pool.enter("a", 1), Entry::Full), "its own queue is full");
     // All are full, but a newcomer has less than others have.
-    places.push(place(pool.enter("c")));
+    places.push(place(pool.enter("c", 1)));
     assert_eq!(pool.waiting(), 4);
     let mut outcomes = Vec::new();
     for place in places.drain(..) {
@@ -135,16 +135,16 @@ async fn who_finds_too_many_waiting_is_told_at_once() {
 #[tokio::test]
 async fn newcomers_are_refused_when_nobody_has_more() {
     let pool = pool(1, 2, 2);
-    let _held = seat(pool.enter("a"));
-    let _places = [place(pool.enter("a")), place(pool.enter("b"))];
-    assert!(matches!(pool.enter("c"), Entry::Full));
+    let _held = seat(pool.enter("a", 1));
+    let _places = [place(pool.enter("a", 1)), place(pool.enter("b", 1))];
+    assert!(matches!(pool.enter("c", 1), Entry::Full));
 }
 
 #[tokio::test]
 async fn who_waits_too_long_leaves() {
     let pool = pool(1, 2, 2);
-    let held = seat(pool.enter("a"));
-    let got = place(pool.enter("b")).wait(Duration::ZERO).await;
+    let held = seat(pool.enter("a", 1));
+    let got = place(pool.enter("b", 1)).wait(Duration::ZERO).await;
     assert_eq!(got.err(), Some(Rejected::TimeOut));
     assert_eq!(pool.waiting(), 0);
     drop(held);
@@ -154,8 +154,8 @@ async fn who_waits_too_long_leaves() {
 #[tokio::test]
 async fn a_seat_given_to_one_who_left_goes_on() {
     let pool = pool(1, 5, 5);
-    let held = seat(pool.enter("a"));
-    let (gone, next) = (place(pool.enter("b")), place(pool.enter("c")));
+    let held = seat(pool.enter("a", 1));
+    let (gone, next) = (place(pool.enter("b", 1)), place(pool.enter("c", 1)));
     drop(held); // now it is b's, who has not looked yet
     drop(gone);
     let got = next.wait(LONG).now_or_never().expect("c's turn");
@@ -164,20 +164,85 @@ async fn a_seat_given_to_one_who_left_goes_on() {
     is_empty(&pool);
 }
 
+#[tokio::test]
+async fn heavy_requests_are_not_starved_by_light_ones() {
+    let pool = pool(4, 100, 100);
+    let mut light: VecDeque<Seat> = (0..4).map(|_| seat(pool.enter("light", 1))).collect();
+    let mut heavy = Box::pin(place(pool.enter("heavy", 4)).wait(LONG));
+    // Light requests come without an end, of other users and of the same one.
+    let mut behind: Vec<Place> = Vec::new();
+    for user in ["light", "other", "heavy"] {
+        behind.push(place(pool.enter(user, 1)));
+    }
+    while let Some(done) = light.pop_front() {
+        assert!(heavy.as_mut().now_or_never().is_none(), "not enough seats are free");
+        drop(done);
+        behind.push(place(pool.enter("new", 1)));
+    }
+    let heavy = heavy.as_mut().now_or_never().expect("its turn").expect("seats");
+    assert_eq!((pool.taken(), pool.executing(), pool.waiting()), (4, 1, 7));
+    drop(heavy);
+    assert_eq!((pool.taken(), pool.executing(), pool.waiting()), (4, 4, 3), "all seats are used");
+    drop(behind);
+    is_empty(&pool);
+}
+
+#[tokio::test]
+async fn seats_kept_for_one_who_leaves_go_to_others() {
+    let pool = pool(3, 10, 10);
+    let held = seat(pool.enter("a", 2));
+    let heavy = place(pool.enter("b", 3));
+    let mut light = Box::pin(place(pool.enter("c", 1)).wait(LONG));
+    assert!(light.as_mut().now_or_never().is_none(), "it came after the heavy one");
+    drop(heavy);
+    let light = light.as_mut().now_or_never().expect("its turn");
+    assert_eq!((pool.taken(), pool.executing()), (3, 2));
+    drop((held, light));
+    is_empty(&pool);
+}
+
+#[tokio::test]
+async fn seats_that_are_given_back_early_are_passed_on() {
+    let pool = pool(3, 10, 10);
+    let mut heavy = seat(pool.enter("a", 3));
+    let mut light = Box::pin(place(pool.enter("b", 2)).wait(LONG));
+    heavy.shrink(2);
+    assert!(light.as_mut().now_or_never().is_none(), "one seat is not enough");
+    heavy.shrink(5);
+    assert_eq!(pool.taken(), 2, "shrinking takes nothing");
+    heavy.shrink(0);
+    let light = light.as_mut().now_or_never().expect("its turn");
+    assert_eq!((pool.taken(), pool.executing()), (3, 2), "one seat is the least");
+    drop((heavy, light));
+    is_empty(&pool);
+}
+
+#[tokio::test]
+async fn no_request_is_heavier_than_what_it_may_have() {
+    for seats in 1..100 {
+        let pool = Pool::new(Bounds::of(seats));
+        let heavy = seat(pool.enter("a", 1000));
+        assert!(pool.taken() <= (seats / limits::HEAVIEST_SHARE).max(1), "{seats}");
+        drop(heavy);
+        is_empty(&pool);
+    }
+}
+
 /// Every step at random, one after the other, so that a seed that fails fails again.
 #[tokio::test]
 async fn no_seat_is_lost_in_any_order() {
-    for seed in 0..200 {
+    for seed in 0..300 {
         let mut random = StdRng::seed_from_u64(seed);
-        let seats = random.random_range(1..4);
+        let seats = random.random_range(1..8);
         let of_one = random.random_range(1..=seats);
-        let pool = Pool::new(Bounds { seats, of_one, per_user: 5, in_all: 12 });
+        let heaviest = random.random_range(1..=seats);
+        let pool = Pool::new(Bounds { seats, of_one, heaviest, per_user: 5, in_all: 12 });
         let (mut seats, mut waits) = (Vec::new(), Vec::new());
         for _ in 0..300 {
-            match random.random_range(0..5) {
+            match random.random_range(0..6) {
                 0 | 1 => {
                     let user = format!("user-{}", random.random_range(0..6));
-                    match pool.enter(&user) {
+                    match pool.enter(&user, random.random_range(1..6)) {
                         Entry::Seat(seat) => seats.push(seat),
                         Entry::Place(place) => waits.push(Box::pin(place.wait(LONG))),
                         Entry::Full => {}
@@ -196,21 +261,35 @@ async fn no_seat_is_lost_in_any_order() {
                         seats.extend(got.ok());
                     }
                 }
+                5 if !seats.is_empty() => {
+                    let at = random.random_range(0..seats.len());
+                    seats[at].shrink(random.random_range(0..6));
+                }
                 _ => {}
             }
-            assert!(pool.taken() <= pool.bounds.seats && pool.waiting() <= 12, "seed {seed}");
-            let queued: usize = pool.lock().queues.values().map(VecDeque::len).sum();
-            assert_eq!(queued, pool.waiting(), "seed {seed}");
-            {
-                let state = pool.lock();
-                assert!(state.held.values().all(|held| *held <= of_one), "seed {seed}");
-                let may = |user: &Arc<str>| state.holds(user) < of_one;
-                assert!(state.free == 0 || !state.queues.keys().any(may), "seed {seed}");
-            }
-            assert!(seats.len() <= pool.bounds.seats, "seed {seed}");
+            is_consistent(&pool, seed);
+            assert!(seats.len() <= pool.executing(), "seed {seed}");
         }
         drop((seats, waits));
         is_empty(&pool);
+    }
+}
+
+/// Nobody has more than they may have, and seats are free only if whose turn it is needs more of them.
+#[track_caller]
+fn is_consistent(pool: &Pool, seed: u64) {
+    let Bounds { seats, of_one, .. } = pool.bounds;
+    let state = pool.lock();
+    let queued: usize = state.queues.values().map(VecDeque::len).sum();
+    assert_eq!(queued, state.waiting, "seed {seed}");
+    assert!(state.waiting <= 12, "seed {seed}");
+    let taken: usize = state.held.values().sum();
+    assert_eq!(taken + state.free, seats, "seed {seed}");
+    assert!(state.executing <= taken, "seed {seed}");
+    assert!(state.held.values().all(|held| *held <= of_one), "seed {seed}");
+    if let Some(turn) = state.turn(of_one) {
+        let next = state.queues[&state.round[turn]].front().unwrap();
+        assert!(next.weight > state.free, "seed {seed}");
     }
 }
 
@@ -233,7 +312,7 @@ async fn no_seat_is_lost_between_threads() {
         let pool = pool.clone();
         let (inside, most, served) = (inside.clone(), most.clone(), served.clone());
         let work = async move {
-            let _seat = match pool.enter(&format!("user-{}", number % 7)) {
+            let _seat = match pool.enter(&format!("user-{}", number % 7), 1) {
                 Entry::Seat(seat) => seat,
                 Entry::Place(place) => place.wait(LONG).await.expect("a seat in time"),
                 Entry::Full => panic!("there is room for all"),
