@@ -41,8 +41,8 @@ pub struct WatchPlan {
     pub selection: Selection,
     /// In which form.
     pub shape: Shape,
-    /// Objects to begin with, as ADDED events.
-    pub initial: Vec<Arc<Object>>,
+    /// Objects to begin with, as ADDED events. Each is let go when it is sent: it may have been replaced long ago.
+    pub initial: std::vec::IntoIter<Arc<Object>>,
     /// A bookmark with this annotation ends the initial objects.
     pub initial_end: bool,
     /// Changes after this revision follow.
@@ -87,8 +87,8 @@ enum Reach {
 }
 
 enum Phase {
-    /// The initial objects from this one on.
-    Initial(usize),
+    /// The initial objects that are left.
+    Initial,
     Live,
     /// Nothing follows.
     Ended,
@@ -118,7 +118,7 @@ impl WatchStream {
         WatchStream {
             plan,
             seat: None,
-            phase: Phase::Initial(0),
+            phase: Phase::Initial,
             newest,
             timer,
             ends,
@@ -138,14 +138,14 @@ impl WatchStream {
 
     /// Keeps the seat of the request while there are initial objects to send.
     pub fn hold(&mut self, seat: Seat) {
-        if !self.plan.initial.is_empty() {
+        if self.initial_left() > 0 {
             self.seat = Some(seat);
         }
     }
 
     /// The initial objects that are not sent yet.
     pub fn initial_left(&self) -> usize {
-        self.plan.initial.len()
+        self.plan.initial.as_slice().len()
     }
 
     /// The next chunk of lines, or the end.
@@ -174,8 +174,8 @@ impl WatchStream {
         loop {
             match self.phase {
                 Phase::Ended => return Poll::Ready(None),
-                Phase::Initial(from) => {
-                    if let Some(chunk) = self.initial(from) {
+                Phase::Initial => {
+                    if let Some(chunk) = self.initial() {
                         return Poll::Ready(Some(chunk));
                     }
                 }
@@ -198,22 +198,16 @@ impl WatchStream {
         }
     }
 
-    fn initial(&mut self, from: usize) -> Option<Bytes> {
+    fn initial(&mut self) -> Option<Bytes> {
         let mut chunk = Chunk::default();
-        let mut next = from;
-        while let Some(object) = self.plan.initial.get(next).cloned() {
-            if chunk.is_full() {
-                break;
-            }
-            let line = self.line_of(&object, ChangeType::Added);
-            chunk.push(line);
-            next += 1;
+        while !chunk.is_full()
+            && let Some(object) = self.plan.initial.next()
+        {
+            chunk.push(self.line_of(&object, ChangeType::Added));
         }
-        if next < self.plan.initial.len() {
-            self.phase = Phase::Initial(next);
-        } else {
+        if self.plan.initial.as_slice().is_empty() {
             self.phase = Phase::Live;
-            self.plan.initial = Vec::new();
+            self.plan.initial = Vec::new().into_iter();
             self.seat = None;
             if self.plan.initial_end {
                 chunk.push(self.bookmark(true));

@@ -55,7 +55,7 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions, shape: Shape) -> Resu
     let plan = WatchPlan {
         selection,
         shape,
-        initial,
+        initial: initial.into_iter(),
         initial_end: options.send_initial_events == Some(true) && options.bookmarks,
         after,
         bookmarks: options.bookmarks,

@@ -1,6 +1,8 @@
 //! Lists are encoded as the client reads them, in frames; joined, these are the same bytes as if the list had been
 //! encoded at once.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::Method;
 use http_body::Body as _;
@@ -23,7 +25,9 @@ const VIEWS: [&str; 5] = [
 ];
 
 async fn populated() -> TestServer {
-    let server = TestServer::start().await;
+    // Ages of rows must not change from one request to the next.
+    let now = time::OffsetDateTime::now_utc();
+    let server = TestServer::with(|setup| setup.clock = Arc::new(move || now)).await;
     // Texts that YAML must quote or set as blocks, many small objects, and some that are frames of their own.
     let texts =
         ["", "yes", "0644", "two\nlines\n", "  indented\nlines", "\u{e9}\u{2028}: #", "a\tb"];

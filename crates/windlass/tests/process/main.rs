@@ -44,5 +44,6 @@ mod token_command;
 mod traffic;
 mod trust_command;
 mod trust_page;
+mod unread;
 mod unscheduled;
 mod volumes;
