@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::{Result, ensure};
 use time::OffsetDateTime;
 use tokio::sync::watch;
-use windlass_pki::{Authority, Certificate};
+use windlass_pki::{Authority, Certificate, Validity};
 
 use crate::followed::{self, read};
 use crate::options::Clock;
@@ -54,6 +54,13 @@ impl Ca {
     pub fn anchor(&self) -> &Certificate {
         let last = self.whole().last();
         last.filter(|last| last.is_self_signed()).unwrap_or_else(|| self.certificate())
+    }
+
+    /// When it is valid, until it or one that vouches for it ends: nothing it issues lasts longer.
+    pub fn validity(&self) -> Validity {
+        let own = self.certificate().validity();
+        let ends = self.whole().map(|each| each.validity().not_after()).min();
+        Validity::new(own.not_before(), ends.unwrap_or(own.not_after())).unwrap_or(own)
     }
 
     fn whole(&self) -> impl Iterator<Item = &Certificate> {
@@ -236,7 +243,7 @@ impl CaSource {
         }
         let until = ca.certificate().validity().not_after();
         if state.current.is_some() {
-            tracing::info!(%file, %until, "signing with a new CA");
+            tracing::info!(%file, %until, "accepted a new CA");
         }
         state.current = Some(Arc::new(ca));
         drop(state);

@@ -33,6 +33,7 @@ pub mod election;
 mod feed;
 mod followed;
 mod garbage;
+mod limits;
 mod metrics;
 mod namespaced;
 mod namespaces;
@@ -59,7 +60,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use catalog::Catalog;
+use publish::anchors::Pace;
 use signers::CustomSigner;
+use signers::rollout::Publication;
 
 pub use election::Election;
 pub use metrics::metrics;
@@ -188,14 +191,26 @@ fn anchors(loops: &mut JoinSet<()>, client: &Client, options: &Options) {
     if signers.is_empty() {
         return;
     }
-    let (client, overlap, clock) = (client.clone(), options.ca_overlap, options.clock.clone());
+    let (client, clock) = (client.clone(), options.clock.clone());
+    let pace = Pace { overlap: options.ca_overlap, delivery_timeout: options.ca_delivery_timeout };
+    for signer in &signers {
+        signer.rollout.require_publication(pace.delivery_timeout);
+    }
     loops.spawn(supervise("signer-anchors", move || {
         let (to, signers, clock) = (client.clone(), signers.clone(), clock.clone());
+        let (unserved, at) = (signers.clone(), clock.clone());
         let name = Controller::CustomSigners.name();
-        served::while_served(client.clone(), served::TRUST_BUNDLES, name, move |resource| {
+        let start = move |resource| {
             let (signers, clock) = (signers.clone(), clock.clone());
-            publish::anchors::run(to.clone(), resource, signers, overlap, clock)
-        })
+            publish::anchors::run(to.clone(), resource, signers, pace, clock)
+        };
+        // Where no anchors can be published, nobody waits for them.
+        let absent = move || {
+            for signer in &unserved {
+                signer.rollout.set(Publication::None, at());
+            }
+        };
+        served::while_served_or(client.clone(), served::TRUST_BUNDLES, name, start, absent)
     }));
 }
 

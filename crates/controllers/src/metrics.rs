@@ -81,6 +81,7 @@ pub fn metrics(out: &mut String) {
     crate::ca::metrics(out);
     crate::sign::metrics(out);
     crate::publish::metrics(out);
+    crate::signers::rollout::metrics(out);
     crate::bundles::metrics(out);
     crate::election::metrics(out);
 }

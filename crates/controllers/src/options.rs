@@ -38,8 +38,12 @@ pub struct Options {
     pub custom: Vec<CustomSigner>,
     /// What clients verify the API server with, to be published; `None` publishes nothing.
     pub root_ca: Option<Arc<RootCa>>,
-    /// How long a trust bundle that was replaced stays beside the new one.
+    /// How long a trust bundle that was replaced stays beside the new one; an anchor of a custom
+    /// signer stays for so long after the last certificate issued under it has expired.
     pub ca_overlap: Duration,
+    /// How long a new CA of a custom signer waits at most until its trust anchor is published and
+    /// nodes have it.
+    pub ca_delivery_timeout: Duration,
     /// How the process that works is chosen; `None` if there is only this one.
     pub election: Option<Election>,
     /// How to connect to the server anew, so that connections end when another process leads.
@@ -68,6 +72,7 @@ impl Options {
             custom: Vec::new(),
             root_ca: None,
             ca_overlap: Duration::from_secs(60 * 60),
+            ca_delivery_timeout: Duration::from_secs(5 * 60),
             election: None,
             connection: None,
             node_monitor: NodeMonitor::default(),

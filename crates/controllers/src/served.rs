@@ -64,6 +64,20 @@ where
     F: Fn(ApiResource) -> L,
     L: Future<Output = ()> + Send + 'static,
 {
+    while_served_or(client, wanted, controller, start, || {}).await;
+}
+
+/// As [`while_served`]; calls `absent` whenever the server is seen not to have the kind.
+pub async fn while_served_or<F, L>(
+    client: Client,
+    wanted: Wanted,
+    controller: &'static str,
+    start: F,
+    absent: impl Fn(),
+) where
+    F: Fn(ApiResource) -> L,
+    L: Future<Output = ()> + Send + 'static,
+{
     let mut running: Option<ApiResource> = None;
     let mut work = JoinSet::new();
     let mut told = false;
@@ -86,6 +100,9 @@ where
                         told = false;
                     }
                     running = found;
+                }
+                if running.is_none() {
+                    absent();
                 }
                 LOOK
             }

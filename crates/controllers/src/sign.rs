@@ -20,6 +20,8 @@ use futures::future::join_all;
 use k8s_openapi::ByteString;
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
+use time::OffsetDateTime;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use windlass_api::field::{Errors, Path as FieldPath};
 use windlass_api::signer_name::SignerName;
@@ -37,6 +39,7 @@ use crate::requests::{
 
 use crate::signers::CustomSigner;
 use crate::signers::config::{CaChoice, Custom, Publication};
+use crate::signers::rollout::{CaRollout, Held};
 use crate::waiting;
 
 use counts::Counts;
@@ -139,8 +142,10 @@ pub async fn run(
     let own = built_in.into_iter().map(|BuiltIn { signer, ca }| {
         Issuer::new(signer.name(), ca, Terms::BuiltIn { signer, longest })
     });
-    let custom = custom.into_iter().filter_map(|CustomSigner { custom, ca }| {
-        Some(Issuer::new(custom.name.as_str(), ca, Terms::Custom(Box::new(custom.requests?))))
+    let custom = custom.into_iter().filter_map(|CustomSigner { custom, ca, rollout }| {
+        let terms = Terms::Custom(Box::new(custom.requests?));
+        let issuer = Issuer::new(custom.name.as_str(), ca, terms);
+        Some(Issuer { rollout: Some(rollout), ..issuer })
     });
     sign(client, own.chain(custom).collect(), clock, BACKOFF).await;
 }
@@ -149,13 +154,42 @@ pub async fn run(
 struct Issuer {
     name: String,
     ca: Arc<CaSource>,
+    /// Which CA signs while it is replaced; `None` if every new one does at once.
+    rollout: Option<Arc<CaRollout>>,
     terms: Terms,
     counts: Arc<Counts>,
 }
 
 impl Issuer {
     fn new(name: &str, ca: Arc<CaSource>, terms: Terms) -> Issuer {
-        Issuer { name: name.to_owned(), ca, terms, counts: counts::of(name) }
+        Issuer { name: name.to_owned(), ca, rollout: None, terms, counts: counts::of(name) }
+    }
+
+    /// What it answers now.
+    fn answer(&self, request: &Request, now: OffsetDateTime) -> Answer {
+        let ca = match &self.rollout {
+            None => match self.ca.current() {
+                Some(ca) => ca,
+                None if is_waiting(request) => {
+                    return Answer::Delayed(Delay::unavailable(&self.ca));
+                }
+                None => return Answer::Nothing,
+            },
+            Some(rollout) => match rollout.choose(now) {
+                Ok(ca) => ca,
+                Err(Held { reason, message }) if is_waiting(request) => {
+                    return Answer::Delayed(Delay { reason, message });
+                }
+                Err(_) => return Answer::Nothing,
+            },
+        };
+        decide(request, &self.name, &self.terms, &ca, now)
+    }
+
+    /// Count changes of what it signs with.
+    fn changes(&self) -> impl Iterator<Item = watch::Receiver<u64>> {
+        let of_rollout = self.rollout.as_ref().map(|rollout| rollout.changes());
+        std::iter::once(self.ca.changes()).chain(of_rollout)
     }
 }
 
@@ -176,10 +210,10 @@ async fn sign(client: Client, issuers: Vec<Issuer>, clock: Clock, backoff: Backo
     });
     let wanted = |request: &Request| is_waiting(request) && signing.issuer(request).is_some();
     let watch = requests::follow(client, &SIGNING, &signing.requests, &queue, wanted);
-    let wakers = signing
-        .issuers
-        .iter()
-        .map(|each| waiting::wake(&signing.requests, &each.name, &each.ca, &queue));
+    let wakers = signing.issuers.iter().flat_map(|each| {
+        let wake = |changes| waiting::wake(&signing.requests, &each.name, changes, &queue);
+        each.changes().map(wake)
+    });
     let reconcile = |name: String| signing.clone().reconcile(name);
     tokio::join!(watch, join_all(wakers), pool::work(queue.clone(), WORKERS, reconcile));
 }
@@ -215,15 +249,9 @@ impl Signing {
     }
 
     async fn answer(&self, request: &Request, since: Instant) -> Result<Next, kube::Error> {
-        let Some(Issuer { name, ca, terms, counts }) = self.issuer(request) else {
-            return Ok(Next::Done);
-        };
-        let now = (self.clock)();
-        let answer = match ca.current() {
-            Some(ca) => decide(request, name, terms, &ca, now),
-            None if is_waiting(request) => Answer::Delayed(Delay::unavailable(ca)),
-            None => Answer::Nothing,
-        };
+        let Some(issuer) = self.issuer(request) else { return Ok(Next::Done) };
+        let (counts, now) = (&issuer.counts, (self.clock)());
+        let answer = issuer.answer(request, now);
         if answer != Answer::Nothing {
             counts.requests.fetch_add(1, Relaxed);
         }

@@ -2,21 +2,25 @@
 //!
 //! - `config`: the file, as it is meant; `profile`: whether a request is one that may be signed.
 //! - `pods`: signs what pods ask for.
+//! - `rollout`: which CA signs while it is replaced.
 //!
 //! Requests are signed by `sign` and approved by `approve`, as those of Kubernetes' own signers.
 
 pub mod config;
 pub mod pods;
 pub mod profile;
+pub mod rollout;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::ca::CaSource;
 use crate::ca::made::{self, Recipe};
 use crate::options::Clock;
 
 use config::{Approval, CaChoice, Custom, Signers};
+use rollout::CaRollout;
 
 /// A signer of the user's own and what it signs with.
 #[derive(Clone)]
@@ -25,9 +29,22 @@ pub struct CustomSigner {
     pub custom: Custom,
     /// Its certificate and key; somebody else keeps them current.
     pub ca: Arc<CaSource>,
+    /// Which of its CAs signs while it is replaced.
+    pub rollout: Arc<CaRollout>,
 }
 
 impl CustomSigner {
+    /// A signer with this CA.
+    pub fn new(custom: Custom, ca: Arc<CaSource>) -> CustomSigner {
+        let rollout = CaRollout::new(custom.name.as_str(), ca.clone(), max_duration(&custom));
+        CustomSigner { custom, ca, rollout }
+    }
+
+    /// The longest lifetime that it grants.
+    pub fn max_duration(&self) -> Duration {
+        max_duration(&self.custom)
+    }
+
     /// Whether it approves requests by itself.
     pub fn approves(&self) -> bool {
         let requests = self.custom.requests.as_ref();
@@ -56,7 +73,13 @@ pub fn open(file: &Path, clock: &Clock) -> anyhow::Result<Vec<CustomSigner>> {
                 "the signer has no usable CA; its requests stay pending"
             );
         }
-        CustomSigner { custom, ca }
+        CustomSigner::new(custom, ca)
     });
     Ok(opened.collect())
+}
+
+fn max_duration(custom: &Custom) -> Duration {
+    let requests = custom.requests.as_ref().map(|profile| profile.longest);
+    let pods = custom.pods.as_ref().map(|profile| profile.longest);
+    requests.into_iter().chain(pods).max().unwrap_or_default()
 }

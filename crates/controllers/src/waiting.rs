@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kube::runtime::watcher::Event;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::ca::CaSource;
 use crate::feed;
 use crate::metrics::Counters;
 use crate::queue::Queue;
@@ -177,14 +177,17 @@ pub async fn follow<K, O>(
     .await;
 }
 
-/// Looks at what waits for a signer when that gets a new pair, however long it was put off. Does
-/// not end.
-pub async fn wake<K, O>(waiting: &Waiting<K, O>, signer: &str, ca: &CaSource, queue: &Queue<K>)
-where
+/// Looks at what waits for a signer when the CA that it signs with changes, however long it was put
+/// off. Does not end.
+pub async fn wake<K, O>(
+    waiting: &Waiting<K, O>,
+    signer: &str,
+    mut changes: watch::Receiver<u64>,
+    queue: &Queue<K>,
+) where
     K: Clone + Eq + Hash + std::fmt::Display,
     O: Resource,
 {
-    let mut changes = ca.changes();
     while changes.changed().await.is_ok() {
         for key in waiting.for_signer(signer) {
             queue.add(key);

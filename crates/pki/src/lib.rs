@@ -15,6 +15,7 @@
 //! - [`write_request`]: asking somebody else for one.
 //! - [`CertificateRequest`], [`ForeignCertificate`], [`SubjectKey`], [`parse_trust_anchors`],
 //!   [`parse_certificate_blocks`], [`IssuedChain`]: what others made, read as Go reads it.
+//! - [`fingerprint`] and [`certificate_set_digest`]: what tells certificates and sets of them apart.
 //! - [`TrustStore`] and [`KeyStore`]: PKCS#12 and JKS, for those who read no PEM.
 //!
 //! All input is hostile. Sizes are bounded before parsing ([`limits`]), parsing takes linear time,
@@ -38,6 +39,7 @@ mod keystore;
 mod lifetime;
 mod purpose;
 mod serial;
+mod set_digest;
 mod subject;
 mod syntax;
 mod usages;
@@ -64,6 +66,7 @@ pub use lifetime::{LifetimeError, lifetime};
 pub use purpose::Purpose;
 pub use rustls_pki_types::CertificateDer;
 pub use serial::Serial;
+pub use set_digest::{Fingerprint, certificate_set_digest, fingerprint};
 pub use subject::Subject;
 pub use usages::{ExtendedUsage, KeyUsageSet, UnknownUsages, Usages};
 pub use validity::Validity;

@@ -349,6 +349,7 @@ fn controller_options(settings: &Settings) -> Result<Option<windlass_controllers
         custom,
         root_ca: Some(RootCa::file(root_ca)?),
         ca_overlap: issuing.ca_overlap,
+        ca_delivery_timeout: issuing.ca_delivery_timeout,
         bundles: bundles.settings()?,
         node_monitor: nodes.monitor().map_err(anyhow::Error::msg)?,
         ..windlass_controllers::Options::new(clock)

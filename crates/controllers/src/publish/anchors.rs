@@ -1,23 +1,30 @@
 //! What the user's own signers are trusted by, as one trust bundle for each. When a CA is replaced,
-//! its bundle has the new anchor and the old one for a while, so that nobody who still meets
-//! certificates of the old CA is left without it.
+//! its bundle has the new anchor and the old one until the last certificate that was issued under
+//! it has expired, and the new CA does not sign before nodes have its anchor.
+//!
+//! - `decide`: what a bundle should hold; `record`: what is recorded in it about its anchors.
+//! - `delivery`: which nodes have it.
+//! - `gauge`: bundles of others.
 
 mod decide;
+mod delivery;
 mod gauge;
+mod record;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use futures::future::join_all;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::ApiResource;
-use kube::runtime::watcher::Event;
+use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::alarm::Alarm;
@@ -31,18 +38,35 @@ use crate::pool::{self, Next};
 use crate::queue::{Backoff, Queue};
 use crate::signers::CustomSigner;
 use crate::signers::config::{MANAGED_BY, Publication};
+use crate::signers::rollout;
 
-use decide::{Action, Anchor, Contents, Found, decide};
+use decide::{Action, Contents, Found, Policy, decide};
+use delivery::{Reports, Wanted};
 
+pub use decide::Anchor;
 pub use gauge::metrics;
+pub use record::{Record, Records};
 
 /// The anchor that is current, by its SHA-256.
 const CURRENT: &str = "windlass.dev/anchor";
-/// Since when the other anchors of a bundle are not.
+/// What is recorded about the anchors, as JSON.
+const RECORDS: &str = "windlass.dev/anchors";
+/// Since when the other anchors of a bundle are not current, as versions without records wrote it.
 const RETIRED: &str = "windlass.dev/retired-at";
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(60));
 /// Bundles that are brought in order at the same time.
 const WORKERS: usize = 4;
+/// Nodes that are named in the log.
+const NAMED: usize = 5;
+
+/// How long things take while a CA is replaced.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// How long an anchor stays after the last certificate issued under it has expired.
+    pub overlap: Duration,
+    /// How long a new CA waits at most until its anchor is published and nodes have it.
+    pub delivery_timeout: Duration,
+}
 
 /// Publishes the anchors of those signers that want it, with the kind in the version that the server
 /// has; does not end.
@@ -50,7 +74,7 @@ pub async fn run(
     client: Client,
     resource: ApiResource,
     signers: Vec<CustomSigner>,
-    overlap: Duration,
+    pace: Pace,
     clock: Clock,
 ) {
     let queue = Arc::new(Queue::new(&COUNTERS, BACKOFF));
@@ -59,11 +83,14 @@ pub async fn run(
         Some((publication.bundle.clone(), (signer, publication)))
     });
     let publisher = Arc::new(Publisher {
+        node_trusts: Api::all_with(client.clone(), &delivery::resource()),
         bundles: Api::all_with(client.clone(), &resource),
         notices: Notices::new(client.clone(), "signer-anchors"),
         published: published.collect(),
-        overlap,
+        pace,
         clock,
+        held: watch::Sender::new(BTreeSet::new()),
+        reports: Mutex::default(),
         contest: Contest::default(),
         alarm: Alarm::new(),
         resource: resource.clone(),
@@ -86,17 +113,22 @@ pub async fn run(
         }
     }));
     let of_time = publisher.alarm.ring(|name| queue.add(name));
+    let of_nodes = publisher.watch_reports(&queue);
     let reconcile = |name: String| publisher.clone().reconcile(name);
-    tokio::join!(watch, of_cas, of_time, pool::work(queue.clone(), WORKERS, reconcile));
+    tokio::join!(watch, of_cas, of_time, of_nodes, pool::work(queue.clone(), WORKERS, reconcile));
 }
 
 struct Publisher {
     bundles: Api<DynamicObject>,
+    node_trusts: Api<DynamicObject>,
     notices: Notices,
     /// By the names of the bundles.
     published: BTreeMap<String, (CustomSigner, Publication)>,
-    overlap: Duration,
+    pace: Pace,
     clock: Clock,
+    /// The bundles whose newest anchor is not on all nodes yet.
+    held: watch::Sender<BTreeSet<String>>,
+    reports: Mutex<Reports>,
     contest: Contest,
     alarm: Alarm<String>,
     resource: ApiResource,
@@ -120,44 +152,79 @@ impl Publisher {
         let Some(ca) = signer.ca.current() else { return Ok(Next::Done) };
         let now = (self.clock)();
         let current = Anchor::of(ca.anchor());
-        let action = decide(found.as_ref(), current, now, self.overlap);
-        let foreign = action == Action::LeaveAlone;
-        if gauge::is_news(signer.custom.name.as_str(), foreign)
-            && foreign
-            && let Some(object) = &object
-        {
-            self.warn(signer, object, now).await;
-        }
-        let (contents, again) = match action {
-            Action::LeaveAlone => return Ok(Next::Done),
-            Action::Keep { again } => (None, again),
-            Action::Write { contents, again } => (Some(contents), again),
+        let policy = Policy {
+            now,
+            overlap: self.pace.overlap,
+            timeout: self.pace.delivery_timeout,
+            max_duration: signer.max_duration(),
+            signing: signer.rollout.signing(),
+            delivered: self.is_delivered(name, signer, object.as_ref()),
         };
-        if let Some(contents) = contents {
-            // A CA that was replaced is nobody's contest: it does not wait for one about the last.
-            let written = format!("{name} {}", contents.current());
-            if !self.contest.may_write(&written, Instant::now()) {
-                return Ok(Next::Wait("somebody else keeps changing it".into()));
+        let action = decide(found.as_ref(), current.clone(), &policy);
+        self.tell_foreign(signer, object.as_ref(), &action, now).await;
+        let records = found.and_then(|found| found.records).unwrap_or_default();
+        let (records, again) = match action {
+            Action::LeaveAlone => {
+                let records = object.as_ref().map(foreign_records).unwrap_or_default();
+                signer.rollout.set(rollout::Publication::Known(records), now);
+                return Ok(Next::Done);
             }
-            match self.write(signer, publication, object.as_ref(), &contents).await {
-                Ok(()) => {}
-                Err(kube::Error::Api(status))
-                    if status.is_conflict()
-                        || status.is_already_exists()
-                        || status.is_not_found() =>
+            Action::Full { anchors, again } => {
+                self.tell_full(signer, object.as_ref(), anchors, now).await;
+                signer.rollout.set(rollout::Publication::Full(records), now);
+                self.look_again(name, again);
+                return Ok(Next::Wait("the trust bundle has no room for a new anchor".into()));
+            }
+            Action::Keep { again } => (records, again),
+            Action::Write { contents, again } => {
+                if let Some(next) =
+                    self.try_write(signer, publication, object.as_ref(), &contents).await?
                 {
-                    return Ok(Next::Wait("the bundle was changed meanwhile".into()));
+                    return Ok(next);
                 }
-                Err(error) => {
-                    return Err(anyhow::Error::from(error))
-                        .with_context(|| format!("cannot write the trust bundle {name}"));
-                }
+                (contents.records, again)
             }
-        }
+        };
+        self.note_hold(name, records.get(&current.fingerprint()), now);
+        signer.rollout.set(rollout::Publication::Known(records), now);
+        self.look_again(name, again);
+        Ok(Next::Done)
+    }
+
+    fn look_again(&self, name: &str, again: Option<Duration>) {
         if let Some(again) = again {
             self.alarm.set(name.to_owned(), again);
         }
-        Ok(Next::Done)
+    }
+
+    /// Writes a bundle, unless it has to be looked at again first.
+    async fn try_write(
+        &self,
+        signer: &CustomSigner,
+        publication: &Publication,
+        object: Option<&DynamicObject>,
+        contents: &Contents,
+    ) -> anyhow::Result<Option<Next>> {
+        let name = &publication.bundle;
+        // A CA that was replaced is nobody's contest: it does not wait for one about the last.
+        let written = format!("{name} {}", contents.current());
+        if !self.contest.may_write(&written, Instant::now()) {
+            return Ok(Some(Next::Wait("somebody else keeps changing it".into())));
+        }
+        match self.write(signer, publication, object, contents).await {
+            Ok(()) => Ok(None),
+            Err(kube::Error::Api(status))
+                if status.is_conflict() || status.is_already_exists() || status.is_not_found() =>
+            {
+                Ok(Some(Next::Wait("the bundle was changed meanwhile".into())))
+            }
+            Err(error) => {
+                // It may have to sign without, when it has waited for long enough.
+                let _ = signer.rollout.choose((self.clock)());
+                Err(anyhow::Error::from(error))
+                    .with_context(|| format!("cannot write the trust bundle {name}"))
+            }
+        }
     }
 
     async fn write(
@@ -169,11 +236,11 @@ impl Publisher {
     ) -> kube::Result<()> {
         let mut labels: BTreeMap<&str, &str> = BTreeMap::from([MANAGED_BY]);
         labels.extend(publication.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())));
-        let retired = contents.retired.and_then(|time| time.format(&Rfc3339).ok());
+        let records = record::encode(&contents.records);
         let mut written = json!({
             "metadata": {
                 "labels": labels,
-                "annotations": {CURRENT: contents.current(), RETIRED: retired},
+                "annotations": {CURRENT: contents.current(), RECORDS: records, RETIRED: null},
             },
             "spec": {"signerName": signer.custom.name.as_str(), "trustBundle": contents.text()},
         });
@@ -192,36 +259,155 @@ impl Publisher {
                 }));
                 let own = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
                 bundle.metadata.labels = Some(labels.into_iter().map(own).collect());
-                let current = (CURRENT.to_owned(), contents.current());
-                bundle.metadata.annotations = Some(BTreeMap::from([current]));
+                let annotations = [(CURRENT, contents.current()), (RECORDS, records)];
+                let annotations = annotations.map(|(key, value)| (key.to_owned(), value));
+                bundle.metadata.annotations = Some(annotations.into());
                 self.bundles.create(&PostParams::default(), &bundle).await.map(drop)
             }
         }
     }
 
-    async fn warn(&self, signer: &CustomSigner, object: &DynamicObject, now: OffsetDateTime) {
-        let name = object.name_any();
+    /// Whether all nodes that report have the bundle as it is.
+    fn is_delivered(
+        &self,
+        name: &str,
+        signer: &CustomSigner,
+        object: Option<&DynamicObject>,
+    ) -> bool {
+        let (Some(object), true) = (object, self.held.borrow().contains(name)) else {
+            return false;
+        };
+        let anchors = Anchor::in_text(text(object));
+        // One that was put there since is not what nodes were asked to have.
+        let current = signer.ca.current().map(|ca| Anchor::of(ca.anchor()));
+        if current.is_some_and(|current| !anchors.contains(&current)) {
+            return false;
+        }
+        let wanted = Wanted {
+            bundle: name,
+            signer: signer.custom.name.as_str(),
+            labels: object.labels(),
+            digest: &decide::digest(&anchors),
+        };
+        self.reports().lacking(wanted).is_some_and(|lacking| {
+            let (nodes, named) = (lacking.len(), lacking.iter().take(NAMED).collect::<Vec<_>>());
+            tracing::debug!(name, nodes, ?named, "nodes without the new trust anchor");
+            lacking.is_empty()
+        })
+    }
+
+    /// Notes whether the newest CA waits for nodes, so that they are watched.
+    fn note_hold(&self, name: &str, newest: Option<&Record>, now: OffsetDateTime) {
+        let holds = newest.and_then(|record| record.hold_until).is_some_and(|until| until > now);
+        self.held.send_if_modified(|held| match holds {
+            true => held.insert(name.to_owned()),
+            false => held.remove(name),
+        });
+    }
+
+    /// Watches what nodes report while a CA waits for them. Does not end.
+    async fn watch_reports(&self, queue: &Queue<String>) {
+        let mut held = self.held.subscribe();
+        loop {
+            // It cannot fail: the sender is here.
+            let _ = held.wait_for(|held| !held.is_empty()).await;
+            let take = |event: Result<Event<DynamicObject>, &watcher::Error>| {
+                let matters = |name: &str, signer: &str| self.matters(name, signer);
+                self.reports().take(event, matters);
+                self.held.borrow().iter().for_each(|name| queue.add(name.clone()));
+            };
+            let (api, config) = (self.node_trusts.clone(), watcher::Config::default());
+            tokio::select! {
+                () = feed::follow_selected(api, "nodetrusts", config, &COUNTERS, take) => {}
+                _ = held.wait_for(BTreeSet::is_empty) => {}
+            }
+            *self.reports() = Reports::default();
+        }
+    }
+
+    /// Whether what is asked for by the name of a bundle, or else by a signer, may be ours.
+    fn matters(&self, name: &str, signer: &str) -> bool {
+        match name {
+            "" => self.published.values().any(|(each, _)| each.custom.name.as_str() == signer),
+            name => self.published.contains_key(name),
+        }
+    }
+
+    fn reports(&self) -> MutexGuard<'_, Reports> {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn tell_foreign(
+        &self,
+        signer: &CustomSigner,
+        object: Option<&DynamicObject>,
+        action: &Action,
+        now: OffsetDateTime,
+    ) {
+        let foreign = *action == Action::LeaveAlone;
+        if gauge::is_news(signer.custom.name.as_str(), foreign)
+            && foreign
+            && let Some(object) = object
+        {
+            let signer = &signer.custom.name;
+            let note = format!(
+                "somebody else made this trust bundle; the anchors of {signer} are not published"
+            );
+            self.warn(object, "ForeignTrustBundle", &note, now).await;
+        }
+    }
+
+    async fn tell_full(
+        &self,
+        signer: &CustomSigner,
+        object: Option<&DynamicObject>,
+        anchors: usize,
+        now: OffsetDateTime,
+    ) {
+        let signer = &signer.custom.name;
         let note = format!(
-            "somebody else made this trust bundle; the anchors of {} are not published",
-            signer.custom.name
+            "no room for the trust anchor of the new CA of {signer}: with it there would be {anchors}, and certificates issued under the others have not expired; replace the CA less often or grant shorter lifetimes"
         );
+        if let Some(object) = object {
+            self.warn(object, "TrustBundleFull", &note, now).await;
+        }
+    }
+
+    async fn warn(
+        &self,
+        object: &DynamicObject,
+        reason: &'static str,
+        note: &str,
+        now: OffsetDateTime,
+    ) {
+        let name = object.name_any();
         tracing::warn!(name, "{note}");
-        let notice = Notice { action: "Publishing", reason: "ForeignTrustBundle", note: &note };
+        let notice = Notice { action: "Publishing", reason, note };
         self.notices.warn_about(object.object_ref(&self.resource), notice, now).await;
     }
 }
 
-/// What there is, as far as it matters. The labels are those that it should have besides ours.
+fn text(object: &DynamicObject) -> &str {
+    object.data.pointer("/spec/trustBundle").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// What is there, as far as it matters. The labels are those that it should have besides ours.
 fn found(object: &DynamicObject, labels: &BTreeMap<String, String>) -> Found {
-    let text = object.data.pointer("/spec/trustBundle").and_then(Value::as_str);
     let (key, value) = MANAGED_BY;
     let annotation = |name: &str| object.annotations().get(name);
     let retired = annotation(RETIRED).and_then(|time| OffsetDateTime::parse(time, &Rfc3339).ok());
     Found {
         ours: object.labels().get(key).is_some_and(|found| found == value),
         labelled: labels.iter().all(|(key, value)| object.labels().get(key) == Some(value)),
-        text: text.unwrap_or_default().to_owned(),
+        text: text(object).to_owned(),
         current: annotation(CURRENT).cloned(),
+        records: annotation(RECORDS).and_then(|records| record::parse(records)),
         retired,
     }
+}
+
+/// The anchors of a bundle that somebody else maintains: how long they stay there is theirs to say.
+fn foreign_records(object: &DynamicObject) -> Records {
+    let anchors = Anchor::in_text(text(object));
+    anchors.iter().map(|anchor| (anchor.fingerprint(), Record::default())).collect()
 }

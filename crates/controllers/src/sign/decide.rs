@@ -2,8 +2,8 @@
 
 use time::OffsetDateTime;
 use windlass_pki::{
-    Certificate, CertificateRequest, Error, Issuance, Serial, SystemRandom, Usages, Warning,
-    issue_certificate, lifetime,
+    Certificate, CertificateRequest, Error, Issuance, Serial, SystemRandom, Usages, Validity,
+    Warning, issue_certificate, lifetime,
 };
 
 use super::terms::Terms;
@@ -81,6 +81,9 @@ fn issue(
     let usages = Usages::from_names(usages).map_err(|error| delayed("UsagesUnknown", error))?;
     let (requested, longest) = terms.time(requested);
     let validity = lifetime(requested, longest, ca.certificate(), now)
+        .map_err(|error| delayed("SignerExpired", error))?;
+    let until = validity.not_after().min(ca.validity().not_after());
+    let validity = Validity::new(validity.not_before(), until)
         .map_err(|error| delayed("SignerExpired", error))?;
     let serial = Serial::random(&SystemRandom::new()).map_err(cannot)?;
     let wanted = Issuance::of_request(asked, usages, validity, serial).map_err(cannot)?;

@@ -24,6 +24,7 @@ use tokio::time::Instant;
 
 use super::CustomSigner;
 use super::config::PodProfile;
+use super::rollout::{CaRollout, Held};
 use crate::ca::{self, CaSource};
 use crate::metrics::POD_SIGNING;
 use crate::namespaced::Namespaced;
@@ -89,10 +90,10 @@ async fn sign(
         issuer.map(|issuer| issuer.name.clone())
     };
     let watch = waiting::follow(watched, &signing.pending, &queue, Namespaced::of, signer);
-    let wakers = signing
-        .issuers
-        .iter()
-        .map(|each| waiting::wake(&signing.pending, &each.name, &each.ca, &queue));
+    let wakers = signing.issuers.iter().flat_map(|each| {
+        let wake = |changes| waiting::wake(&signing.pending, &each.name, changes, &queue);
+        [each.ca.changes(), each.rollout.changes()].map(wake)
+    });
     let reconcile = |key: Namespaced| signing.clone().reconcile(key);
     tokio::join!(watch, join_all(wakers), pool::work(queue.clone(), WORKERS, reconcile));
 }
@@ -102,15 +103,16 @@ struct Issuer {
     name: String,
     profile: PodProfile,
     ca: Arc<CaSource>,
+    rollout: Arc<CaRollout>,
     counts: Arc<Counts>,
 }
 
 impl Issuer {
     fn of(signer: CustomSigner) -> Option<Issuer> {
-        let CustomSigner { custom, ca } = signer;
+        let CustomSigner { custom, ca, rollout } = signer;
         let (name, profile) = (custom.name.to_string(), custom.pods?);
         let counts = counts::of(&name);
-        Some(Issuer { name, profile, ca, counts })
+        Some(Issuer { name, profile, ca, rollout, counts })
     }
 }
 
@@ -205,11 +207,11 @@ impl Signing {
             }
             Err(error) => return Err(error),
         };
-        let Some(ca) = issuer.ca.current() else {
-            let why = Why { reason: ca::UNAVAILABLE, message: issuer.ca.unavailable() };
-            return Ok(Answer::Delayed(why));
-        };
-        Ok(decide(&whole, &issuer.profile, &world, &ca, (self.clock)()))
+        let now = (self.clock)();
+        Ok(match issuer.rollout.choose(now) {
+            Ok(ca) => decide(&whole, &issuer.profile, &world, &ca, now),
+            Err(Held { reason, message }) => Answer::Delayed(Why { reason, message }),
+        })
     }
 
     /// The request with its key. Version 1 does not show the older form of proof, the one before

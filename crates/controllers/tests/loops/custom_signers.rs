@@ -1,6 +1,7 @@
 //! Signers of the user's own: what they sign, approve and publish.
 
 mod asking;
+mod replacing;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -398,7 +399,7 @@ async fn a_bad_ca_at_the_start_degrades_its_signer_only() {
 #[tokio::test(flavor = "multi_thread")]
 async fn old_anchors_stay_beside_the_new_one_until_the_time_is_over() {
     let files = tempfile::tempdir().unwrap();
-    let (old, new) = (authority("old", 9), authority("new", 9));
+    let (old, new) = (authority("old", 90), authority("new", 90));
     put(files.path(), &old, &[]);
     let site = Site::start_in(files, WEB).await;
     let (name, bundles) = ("example.com:web:anchors", site.bundles());
@@ -413,17 +414,18 @@ async fn old_anchors_stay_beside_the_new_one_until_the_time_is_over() {
     };
     put(site.files.path(), &new, &[]);
     let both = site.published(name, &[new.certificate(), old.certificate()]).await;
-    assert!(both.annotations().contains_key("windlass.dev/retired-at"));
-    *site.now.lock().unwrap() += HOUR - Duration::from_secs(1);
+    assert!(both.annotations()["windlass.dev/anchors"].contains("retainUntil"));
+    // The longest that a certificate lasts, the overlap, and the time until the new CA signs.
+    *site.now.lock().unwrap() += 49 * HOUR + Duration::from_secs(299);
     // A look at it, which a label that comes back shows to be over.
     patch(json!({"metadata": {"labels": {"purpose": null}}})).await;
     let labelled = |b: Option<&Bundle>| b.is_some_and(|b| b.labels().contains_key("purpose"));
     let bundle = until(&bundles, name, "be looked at", labelled).await.unwrap();
     assert_eq!(bundle.spec.trust_bundle, both.spec.trust_bundle);
-    *site.now.lock().unwrap() += Duration::from_secs(1);
+    *site.now.lock().unwrap() += Duration::from_secs(2);
     patch(json!({"metadata": {"labels": {"theirs": "too"}}})).await;
     let bundle = site.published(name, &[new.certificate()]).await;
-    assert!(!bundle.annotations().contains_key("windlass.dev/retired-at"));
+    assert!(!bundle.annotations()["windlass.dev/anchors"].contains("retainUntil"));
     site.world.shut_down().await;
 }
 

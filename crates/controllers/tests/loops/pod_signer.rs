@@ -86,7 +86,7 @@ impl Signing {
             );
             let signers = Signers::parse(&self.files.path().join("signers.yaml"), &text);
             let custom = signers.unwrap().signers.remove(0);
-            CustomSigner { custom, ca: self.ca.clone() }
+            CustomSigner::new(custom, self.ca.clone())
         };
         let custom = signers.iter().map(of).collect();
         self.loops.spawn(pods::run(client.clone(), resource(version), custom, clock()));
@@ -456,7 +456,7 @@ async fn the_documented_permissions_are_enough() {
     let signers = Signers::parse(Path::new("/signers.yaml"), documented(SIGNERS));
     let custom = signers.unwrap().signers.remove(0);
     let signing = Signing::new();
-    let signer = CustomSigner { custom, ca: signing.ca.clone() };
+    let signer = CustomSigner::new(custom, signing.ca.clone());
     let (client, mut loops) =
         (world.client_of("windlass", &["system:authenticated"]), JoinSet::new());
     loops.spawn(pods::run(client, resource("v1"), vec![signer], clock()));

@@ -10,12 +10,14 @@ pub(super) mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use windlass_api::selector::labels::Selector;
-use windlass_pki::{ForeignCertificate, labelled_certificates, pem};
+use windlass_pki::{
+    Fingerprint, ForeignCertificate, certificate_set_digest, fingerprint, labelled_certificates,
+    pem,
+};
 
 /// SHA-256.
-pub type Digest = [u8; 32];
+pub type Digest = Fingerprint;
 
 /// A set of certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,7 +84,7 @@ impl Anchors {
         let mut unreadable = 0;
         for der in labelled_certificates(text.as_bytes()) {
             if ForeignCertificate::from_der(&der).is_ok() {
-                anchors.certificates.insert(digest_of(&der), der.into());
+                anchors.certificates.insert(fingerprint(&der), der.into());
             } else {
                 unreadable += 1;
             }
@@ -116,9 +118,9 @@ impl Anchors {
         pem::encode_certificates(self.der())
     }
 
-    /// What tells this set from others: the digest of the digests, in their order.
+    /// What tells this set from others, in whatever order its certificates are written.
     pub fn digest(&self) -> Digest {
-        digest_of(&self.certificates.keys().flatten().copied().collect::<Vec<_>>())
+        certificate_set_digest(self.certificates.keys())
     }
 }
 
@@ -216,10 +218,4 @@ impl Bundles {
             Select::Signer(..) => NoAnchors::NoneMatched,
         })
     }
-}
-
-fn digest_of(bytes: &[u8]) -> Digest {
-    let mut all = Digest::default();
-    all.iter_mut().zip(digest(&SHA256, bytes).as_ref()).for_each(|(to, from)| *to = *from);
-    all
 }

@@ -182,7 +182,7 @@ impl World {
         let [certificate, key] = ["ca.crt", "ca.key"].map(|name| self.dir.path().join(name));
         let ca = CaSource::chain(certificate, key, clock.clone());
         let options = windlass_controllers::Options {
-            custom: vec![CustomSigner { custom, ca }],
+            custom: vec![CustomSigner::new(custom, ca)],
             ..windlass_controllers::Options::new(clock)
         };
         let shutdown = self._down.subscribe();

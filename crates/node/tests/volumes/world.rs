@@ -112,7 +112,7 @@ impl World {
         );
         let signers = Signers::parse(&self.dir.path().join("signers.yaml"), &text).unwrap();
         let custom = signers.signers.into_iter();
-        let custom = custom.map(|custom| CustomSigner { custom, ca: ca.clone() }).collect();
+        let custom = custom.map(|custom| CustomSigner::new(custom, ca.clone())).collect();
         let kind = kube::core::GroupVersionKind::gvk(
             "certificates.k8s.io",
             "v1beta1",

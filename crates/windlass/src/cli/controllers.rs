@@ -60,9 +60,14 @@ pub struct IssuingArgs {
     /// The longest that a certificate of Kubernetes' own signers lasts; requests can ask for less.
     #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = values::duration)]
     pub cluster_signing_duration: Duration,
-    /// How long a trust bundle that was replaced stays beside the new one.
+    /// Time that a replaced trust anchor stays published; for custom signers, after the last
+    /// certificate issued under it has expired.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = values::duration)]
     pub ca_overlap: Duration,
+    /// Longest time that a custom signer's new CA waits for its trust anchor to be published and
+    /// delivered to nodes before it signs; 0s does not wait.
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = values::duration)]
+    pub ca_delivery_timeout: Duration,
 }
 
 /// When a node counts as lost.
@@ -304,6 +309,7 @@ mod tests {
             let flags = format!("--node-monitor-period {period}");
             assert!(parse(&flags).unwrap().nodes.monitor().is_err(), "{flags}");
         }
+        assert_eq!(defaults.issuing.ca_delivery_timeout, Duration::from_secs(300));
         let named = parse("--leader-elect-identity one").unwrap().election.leader_elect_identity;
         assert_eq!((defaults.election.leader_elect_identity, named), (None, Some("one".into())));
         for (flags, elect) in [("--leader-elect", true), ("--leader-elect=false", false)] {
@@ -319,6 +325,7 @@ mod tests {
             "--leader-elect-identity=",
             "--metrics-listen 0.0.0.0:10257",
             "--ca-overlap soon",
+            "--ca-delivery-timeout soon",
         ] {
             assert!(parse(flags).is_err(), "{flags}");
         }

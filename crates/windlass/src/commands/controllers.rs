@@ -91,6 +91,7 @@ async fn work(arguments: ControllersArgs) -> Result<()> {
         custom,
         root_ca,
         ca_overlap: arguments.issuing.ca_overlap,
+        ca_delivery_timeout: arguments.issuing.ca_delivery_timeout,
         election,
         connection: Some(config),
         node_monitor,

@@ -1,11 +1,20 @@
 //! What is to become of a signer's trust bundle: no I/O, so that everything can be tried in a table.
+//!
+//! An anchor stays until the last certificate that can have been issued under it has expired. So for
+//! each anchor the bundle records the longest lifetime that was granted under it, and, when another
+//! takes its place, until when it is retained. Nothing is removed only because there is a new CA.
+
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use time::OffsetDateTime;
 use windlass_pki::limits::MAX_TRUST_BUNDLE_BYTES;
-use windlass_pki::{Certificate, pem};
+use windlass_pki::{Certificate, ForeignCertificate, certificate_set_digest, fingerprint, pem};
+
+use super::record::{Record, Records, round_up};
+use crate::limits::MAX_ANCHORS;
 
 /// A trust anchor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,14 +28,41 @@ impl Anchor {
         Anchor { der: certificate.der().to_vec() }
     }
 
+    /// The anchors in the text of a bundle, each once.
+    pub fn in_text(text: &str) -> Vec<Anchor> {
+        let mut anchors = Vec::new();
+        for der in pem::certificates(text.as_bytes()).unwrap_or_default() {
+            let anchor = Anchor { der: der.to_vec() };
+            if !anchors.contains(&anchor) {
+                anchors.push(anchor);
+            }
+        }
+        anchors
+    }
+
     fn text(&self) -> String {
         pem::encode_certificates([self.der.as_slice()])
     }
 
-    fn fingerprint(&self) -> String {
-        let hash = digest(&SHA256, &self.der);
-        hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    /// Its SHA-256, in hexadecimal digits.
+    pub fn fingerprint(&self) -> String {
+        hex(&fingerprint(&self.der))
     }
+
+    /// When it expires, if that can be read.
+    fn not_after(&self) -> Option<OffsetDateTime> {
+        ForeignCertificate::from_der(&self.der).ok().map(|certificate| certificate.not_after())
+    }
+}
+
+/// The digest of a bundle's anchors as nodes report it.
+pub fn digest(anchors: &[Anchor]) -> String {
+    let fingerprints: Vec<_> = anchors.iter().map(|anchor| fingerprint(&anchor.der)).collect();
+    format!("sha256:{}", hex(&certificate_set_digest(&fingerprints)))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A bundle that is there.
@@ -40,17 +76,37 @@ pub struct Found {
     pub text: String,
     /// The anchor that was current when it was written.
     pub current: Option<String>,
-    /// Since when the other anchors are not current.
+    /// What is recorded about its anchors.
+    pub records: Option<Records>,
+    /// Since when the anchors beside the current one are retired, as versions that kept no records
+    /// wrote it.
     pub retired: Option<OffsetDateTime>,
+}
+
+/// What the decision depends on beside the bundle.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// What time it is.
+    pub now: OffsetDateTime,
+    /// How long an anchor stays after the last certificate issued under it has expired.
+    pub overlap: Duration,
+    /// How long a new CA waits at most until nodes have its anchor.
+    pub timeout: Duration,
+    /// The longest lifetime that the signer grants.
+    pub max_duration: Duration,
+    /// The fingerprint of the anchor whose CA signs now, which need not be the newest.
+    pub signing: Option<String>,
+    /// Whether all nodes that report have the bundle as it is.
+    pub delivered: bool,
 }
 
 /// What should be in a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents {
-    /// The current one first; never none.
+    /// That of the newest CA first; never none.
     pub anchors: Vec<Anchor>,
-    /// Since when the others are not current, if there are others.
-    pub retired: Option<OffsetDateTime>,
+    /// What is recorded about each.
+    pub records: Records,
 }
 
 impl Contents {
@@ -82,153 +138,137 @@ pub enum Action {
         /// When to look again.
         again: Option<Duration>,
     },
+    /// The new anchor cannot be added without removing one that is still needed.
+    Full {
+        /// How many anchors there would be.
+        anchors: usize,
+        /// When the first of them is not needed any more.
+        again: Option<Duration>,
+    },
 }
 
 /// What to do about the bundle of a signer with this anchor.
-pub fn decide(
-    found: Option<&Found>,
-    current: Anchor,
-    now: OffsetDateTime,
-    overlap: Duration,
-) -> Action {
+pub fn decide(found: Option<&Found>, current: Anchor, policy: &Policy) -> Action {
+    let max_duration_seconds = policy.max_duration.as_secs();
     let Some(found) = found else {
-        let contents = Contents { anchors: vec![current], retired: None };
-        return Action::Write { contents, again: None };
+        let record = Record { max_duration_seconds, ..Record::default() };
+        let records = Records::from([(current.fingerprint(), record)]);
+        return Action::Write {
+            contents: Contents { anchors: vec![current], records },
+            again: None,
+        };
     };
     if !found.ours {
         return Action::LeaveAlone;
     }
-    let replaced = found.current.as_ref() != Some(&current.fingerprint());
-    // A time to come was written by a clock that was wrong.
-    let age = found.retired.and_then(|since| Duration::try_from(now - since).ok());
-    let since = match (replaced, found.retired, age) {
-        (true, ..) => Some((now, overlap)),
-        // What is there beside the anchor is not from us.
-        (false, None, _) => None,
-        (false, Some(_), None) => Some((now, overlap)),
-        (false, Some(since), Some(age)) => {
-            overlap.checked_sub(age).filter(|left| !left.is_zero()).map(|left| (since, left))
-        }
+    let name = current.fingerprint();
+    let old: Vec<(Anchor, Record)> = found
+        .known()
+        .into_iter()
+        .filter(|(anchor, _)| *anchor != current)
+        .map(|(anchor, record)| found.retain(anchor, record, &name, policy))
+        .filter(|(_, record)| record.retain_until.is_some_and(|until| until > policy.now))
+        .collect();
+    let record = found.record(&name).map_or_else(
+        || Record {
+            hold_until: (!old.is_empty()).then(|| round_up(policy.now + policy.timeout)),
+            ..Record::default()
+        },
+        |record| Record { retain_until: None, ..record },
+    );
+    let record = Record {
+        max_duration_seconds: record.max_duration_seconds.max(max_duration_seconds),
+        hold_until: still_held(&record, policy),
+        ..record
     };
-    let contents = match since {
-        Some((since, _)) => with_old(current, &found.text, since),
-        None => Contents { anchors: vec![current], retired: None },
-    };
-    let again = since.filter(|_| contents.retired.is_some()).map(|(_, left)| left);
+    let contents = contents((current, record), old);
+    let again = next_change(&contents, policy.now);
+    if contents.anchors.len() > MAX_ANCHORS || contents.text().len() > MAX_TRUST_BUNDLE_BYTES {
+        return Action::Full { anchors: contents.anchors.len(), again };
+    }
     let right = found.labelled
-        && !replaced
-        && contents.retired == found.retired
+        && found.retired.is_none()
+        && found.current.as_ref() == Some(&name)
+        && found.records.as_ref() == Some(&contents.records)
         && contents.text() == found.text;
     if right { Action::Keep { again } } else { Action::Write { contents, again } }
 }
 
-/// An anchor, and behind it those of a bundle that fit: the newest are first.
-fn with_old(current: Anchor, text: &str, since: OffsetDateTime) -> Contents {
-    let old = pem::certificates(text.as_bytes()).unwrap_or_default();
-    let mut size = current.text().len();
-    let mut anchors = vec![current];
-    for der in old {
-        let anchor = Anchor { der: der.to_vec() };
-        size += anchor.text().len();
-        if size > MAX_TRUST_BUNDLE_BYTES {
-            break;
-        }
-        if !anchors.contains(&anchor) {
-            anchors.push(anchor);
-        }
+fn contents(current: (Anchor, Record), old: Vec<(Anchor, Record)>) -> Contents {
+    let (mut anchors, mut records) = (Vec::new(), Records::new());
+    for (anchor, record) in std::iter::once(current).chain(old) {
+        records.insert(anchor.fingerprint(), record);
+        anchors.push(anchor);
     }
-    let retired = (anchors.len() > 1).then_some(since);
-    Contents { anchors, retired }
+    Contents { anchors, records }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Until when the newest CA waits, if it does. A time later than the timeout allows was written
+/// when that was longer, or by a clock that was wrong.
+fn still_held(record: &Record, policy: &Policy) -> Option<OffsetDateTime> {
+    let latest = round_up(policy.now + policy.timeout);
+    let until = record.hold_until.filter(|_| !policy.delivered)?.min(latest);
+    (until > policy.now && !policy.timeout.is_zero()).then_some(until)
+}
 
-    const NOW: OffsetDateTime = time::macros::datetime!(2026-11-15 12:00 UTC);
-    const HOUR: Duration = Duration::from_secs(3600);
+fn next_change(contents: &Contents, now: OffsetDateTime) -> Option<Duration> {
+    let times =
+        contents.records.values().flat_map(|record| [record.hold_until, record.retain_until]);
+    let next = times.flatten().filter(|time| *time > now).min()?;
+    Some(Duration::try_from(next - now).unwrap_or_default())
+}
 
-    fn anchor(name: &str) -> Anchor {
-        Anchor { der: name.as_bytes().to_vec() }
+impl Found {
+    /// The anchors that belong in it, with what is recorded about them. What somebody else added
+    /// has no record; a bundle without any records was written by an earlier version, or somebody
+    /// removed its annotations, and then all of it counts.
+    fn known(&self) -> Vec<(Anchor, Record)> {
+        let counts = self.retired.is_some() || self.current.is_none();
+        let anchors = Anchor::in_text(&self.text).into_iter();
+        let known = anchors.filter_map(|anchor| {
+            let record = self.record(&anchor.fingerprint());
+            let record = record.or_else(|| counts.then(Record::default))?;
+            Some((anchor, record))
+        });
+        known.collect()
     }
 
-    fn text(names: &[&str]) -> String {
-        names.iter().map(|name| anchor(name).text()).collect()
+    /// What is recorded about an anchor that is in the bundle.
+    fn record(&self, name: &str) -> Option<Record> {
+        let recorded = self.records.as_ref().and_then(|records| records.get(name));
+        let was_current = self.current.as_deref() == Some(name);
+        recorded.cloned().or_else(|| was_current.then(Record::default))
     }
 
-    /// A bundle of ours with these anchors, written when the first of them was current.
-    fn found(names: &[&str], minutes: Option<i64>) -> Found {
-        Found {
-            ours: true,
-            labelled: true,
-            text: text(names),
-            current: names.first().map(|name| anchor(name).fingerprint()),
-            retired: minutes.map(|minutes| NOW - time::Duration::minutes(minutes)),
-        }
-    }
-
-    fn minutes(minutes: u64) -> Duration {
-        Duration::from_secs(60 * minutes)
-    }
-
-    /// Nothing is to be done for so many minutes.
-    fn keep(again: Option<u64>) -> Action {
-        Action::Keep { again: again.map(minutes) }
-    }
-
-    /// These are written, of which all but the first have been old for so many minutes.
-    fn write(names: &[&str], old: Option<u64>) -> Action {
-        let anchors = names.iter().map(|name| anchor(name)).collect();
-        let retired = old.map(|old| NOW - minutes(old));
-        let again = old.map(|old| HOUR - minutes(old));
-        Action::Write { contents: Contents { anchors, retired }, again }
-    }
-
-    #[test]
-    fn old_anchors_stay_for_a_while() {
-        let ours = |names, minutes| Some(found(names, minutes));
-        let tampered = |names| {
-            Some(Found { current: Some(anchor("new").fingerprint()), ..found(names, None) })
+    /// Until when an anchor stays that is not that of the newest CA.
+    fn retain(
+        &self,
+        anchor: Anchor,
+        record: Record,
+        current: &str,
+        policy: &Policy,
+    ) -> (Anchor, Record) {
+        let name = anchor.fingerprint();
+        let replaced = self.current.as_deref() != Some(current);
+        let signs = self.current.as_ref() == Some(&name) || policy.signing.as_ref() == Some(&name);
+        // Its CA may go on signing until the new one does, which is when the timeout has passed.
+        let last_signature = match self.retired {
+            Some(since) if record.retain_until.is_none() && !signs => since.min(policy.now),
+            Some(_) | None => policy.now + policy.timeout,
         };
-        let unlabelled = |names, minutes| Some(Found { labelled: false, ..found(names, minutes) });
-        let table = [
-            (None, write(&["new"], None)),
-            (ours(&["new"], None), keep(None)),
-            (ours(&["old"], None), write(&["new", "old"], Some(0))),
-            (ours(&["new", "old"], Some(0)), keep(Some(60))),
-            (ours(&["new", "old"], Some(59)), keep(Some(1))),
-            (ours(&["new", "old"], Some(60)), write(&["new"], None)),
-            (ours(&["new", "old"], Some(600)), write(&["new"], None)),
-            // The clock was set back.
-            (ours(&["new", "old"], Some(-5)), write(&["new", "old"], Some(0))),
-            // Replaced twice, and back again.
-            (ours(&["mid", "old"], Some(30)), write(&["new", "mid", "old"], Some(0))),
-            (ours(&["mid", "new"], Some(30)), write(&["new", "mid"], Some(0))),
-            // Somebody changed what is in it.
-            (tampered(&["new", "evil"]), write(&["new"], None)),
-            (tampered(&["evil"]), write(&["new"], None)),
-            (tampered(&[]), write(&["new"], None)),
-            (ours(&[], None), write(&["new"], None)),
-            (unlabelled(&["new"], None), write(&["new"], None)),
-            (unlabelled(&["new", "old"], Some(15)), write(&["new", "old"], Some(15))),
-            (Some(Found { ours: false, ..found(&["old"], None) }), Action::LeaveAlone),
-        ];
-        for (found, wanted) in table {
-            let action = decide(found.as_ref(), anchor("new"), NOW, HOUR);
-            assert_eq!(action, wanted, "{found:?}");
-        }
-    }
-
-    #[test]
-    fn a_bundle_never_gets_too_long() {
-        let names: Vec<String> = (0..30).map(|i| format!("{i:02}").repeat(20_000)).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let old = found(&names, None);
-        let Action::Write { contents, .. } = decide(Some(&old), anchor("new"), NOW, HOUR) else {
-            panic!("nothing is written")
+        let granted = Duration::from_secs(record.max_duration_seconds).max(policy.max_duration);
+        let expired = last_signature.saturating_add(long(granted));
+        let expired = anchor.not_after().map_or(expired, |not_after| expired.min(not_after));
+        let bound = round_up(expired.saturating_add(long(policy.overlap)));
+        let retain_until = match record.retain_until {
+            Some(until) if replaced && signs => until.max(bound),
+            Some(until) => until,
+            None => bound,
         };
-        let newest: Vec<Anchor> = ["new"].iter().chain(&names).map(|name| anchor(name)).collect();
-        assert!(contents.anchors.len() > 10 && newest.starts_with(&contents.anchors));
-        assert!(contents.text().len() <= MAX_TRUST_BUNDLE_BYTES);
+        (anchor, Record { retain_until: Some(retain_until), ..record })
     }
+}
+
+fn long(duration: Duration) -> time::Duration {
+    time::Duration::try_from(duration).unwrap_or(time::Duration::MAX)
 }

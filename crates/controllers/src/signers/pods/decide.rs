@@ -76,7 +76,7 @@ pub fn decide(
             asked: spec.longest(),
             refresh_after: profile.refresh_after,
         };
-        let times = lasting.from(now, &ca.certificate().validity()).map_err(late)?;
+        let times = lasting.from(now, &ca.validity()).map_err(late)?;
         let wanted = Issuance {
             // A name in there would be taken for a user's by whoever knows users by certificates.
             subject: IssuedSubject::new("", &[]),

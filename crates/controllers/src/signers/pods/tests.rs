@@ -86,7 +86,7 @@ async fn a_new_pair_wakes_what_waits() {
     let (certificate, key) = (files.path().join("ca.crt"), files.path().join("ca.key"));
     let clock: Clock = Arc::new(OffsetDateTime::now_utc);
     let ca = CaSource::files(certificate, key, clock.clone());
-    let signer = CustomSigner { custom: custom(), ca: ca.clone() };
+    let signer = CustomSigner::new(custom(), ca.clone());
     let kind = GroupVersionKind::gvk("certificates.k8s.io", "v1", "PodCertificateRequest");
     let resource = ApiResource::from_gvk(&kind);
     let api: Api<Request> = Api::default_namespaced_with(client.clone(), &resource);

@@ -35,7 +35,7 @@ fn the_text_depends_on_nothing_but_the_set() {
     let (whole, unreadable) = Anchors::from_pem(&texts.concat());
     assert_eq!((whole.len(), unreadable), (5, 0));
     // Another order would rewrite every file on every node.
-    let digests = whole.der().map(super::digest_of).collect::<Vec<_>>();
+    let digests = whole.der().map(super::fingerprint).collect::<Vec<_>>();
     assert!(digests.is_sorted());
     let orders = [
         [e, d, c, b, a].map(String::as_str).concat(),

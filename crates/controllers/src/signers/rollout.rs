@@ -1,0 +1,257 @@
+//! Which of a signer's CAs signs while its CA is being replaced: the new one as soon as its trust
+//! anchor is published and nodes have it, and until then the one before.
+//!
+//! Whoever publishes the anchors says here what is published. A CA signs only if its anchor is, and
+//! one that was replaced only if its anchor stays until what it signs now has expired.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use time::OffsetDateTime;
+use tokio::sync::watch;
+use windlass_api::timestamp;
+
+use crate::ca::{self, Ca, CaSource};
+use crate::publish::anchors::{Anchor, Records};
+
+/// Decides which CA of one signer signs.
+pub struct CaRollout {
+    signer: String,
+    source: Arc<CaSource>,
+    /// The longest lifetime that the signer grants.
+    max_duration: Duration,
+    state: Mutex<State>,
+    changes: watch::Sender<u64>,
+}
+
+struct State {
+    publication: Publication,
+    /// How long a CA waits at most for its anchor to be published.
+    timeout: Duration,
+    /// The newest anchor, and when it was first seen.
+    newest: Option<(String, OffsetDateTime)>,
+    /// The CA that signs.
+    signing: Option<Arc<Ca>>,
+    /// Why the newest does not sign.
+    held: Option<Held>,
+}
+
+/// What is known of a signer's anchors on the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Publication {
+    /// Nobody publishes them, so nobody waits for them.
+    None,
+    /// They are to be published, and the bundle has not been read yet.
+    Unknown,
+    /// These are published.
+    Known(Records),
+    /// These are published, and there is no room for another.
+    Full(Records),
+}
+
+/// Why a CA does not sign yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// One word for it.
+    pub reason: &'static str,
+    /// The cause, and when it ends.
+    pub message: String,
+}
+
+impl CaRollout {
+    /// Begins with a signer that publishes nothing.
+    pub fn new(signer: &str, source: Arc<CaSource>, max_duration: Duration) -> Arc<CaRollout> {
+        let state = State {
+            publication: Publication::None,
+            timeout: Duration::ZERO,
+            newest: None,
+            signing: None,
+            held: None,
+        };
+        Arc::new(CaRollout {
+            signer: signer.to_owned(),
+            source,
+            max_duration,
+            state: Mutex::new(state),
+            changes: watch::Sender::new(0),
+        })
+    }
+
+    /// From now on CAs wait until their anchors are published, for `timeout` at most.
+    pub fn require_publication(&self, timeout: Duration) {
+        let mut state = self.lock();
+        (state.publication, state.timeout) = (Publication::Unknown, timeout);
+        self.gauge(state.held.is_some());
+    }
+
+    /// Takes note of what is published.
+    pub fn set(&self, publication: Publication, now: OffsetDateTime) {
+        self.lock().publication = publication;
+        // What came of it is told to those who wait.
+        let _ = self.choose(now);
+    }
+
+    /// The CA that signs now, or why there is none.
+    pub fn choose(&self, now: OffsetDateTime) -> Result<Arc<Ca>, Held> {
+        let newest = self.source.current().ok_or_else(|| Held {
+            reason: ca::UNAVAILABLE,
+            message: self.source.unavailable(),
+        })?;
+        let mut state = self.lock();
+        let held = state.reason_to_hold(&newest, now);
+        let before = state.signing.clone();
+        let chosen = match &held {
+            None => Ok(newest),
+            Some(held) => before
+                .clone()
+                .filter(|before| state.may_go_on(before, self.max_duration, now))
+                .ok_or_else(|| held.clone()),
+        };
+        if let Ok(chosen) = &chosen {
+            state.signing = Some(chosen.clone());
+        }
+        let switched = match (&before, &chosen) {
+            (Some(before), Ok(chosen)) => !Arc::ptr_eq(before, chosen),
+            (None, Ok(_)) => true,
+            (_, Err(_)) => false,
+        };
+        let news = state.held != held;
+        if news {
+            self.log(held.as_ref(), chosen.is_ok());
+            state.held = held;
+        }
+        drop(state);
+        if switched || news {
+            self.changes.send_modify(|count| *count += 1);
+        }
+        chosen
+    }
+
+    /// The fingerprint of the anchor whose CA signed last.
+    pub fn signing(&self) -> Option<String> {
+        self.lock().signing.as_ref().map(|ca| Anchor::of(ca.anchor()).fingerprint())
+    }
+
+    /// Counts changes of what [`CaRollout::choose`] says.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    fn log(&self, held: Option<&Held>, old_signs: bool) {
+        let signer = &self.signer;
+        self.gauge(held.is_some());
+        match held {
+            Some(Held { reason, message }) if old_signs => {
+                tracing::info!(
+                    signer,
+                    reason,
+                    "new CA held back, the previous one signs: {message}"
+                );
+            }
+            Some(Held { reason, message }) => {
+                tracing::warn!(signer, reason, "CA held back, nothing is signed: {message}");
+            }
+            None => tracing::info!(signer, "signing with the newest CA"),
+        }
+    }
+
+    fn gauge(&self, held: bool) {
+        let mut signers = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+        signers.insert(self.signer.clone(), i64::from(held));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Why the newest CA must not sign yet.
+    fn reason_to_hold(&mut self, newest: &Ca, now: OffsetDateTime) -> Option<Held> {
+        let name = Anchor::of(newest.anchor()).fingerprint();
+        let first_seen = match &self.newest {
+            Some((known, since)) if *known == name => *since,
+            Some(_) | None => {
+                self.newest = Some((name.clone(), now));
+                now
+            }
+        };
+        let deadline = first_seen + self.timeout;
+        let unpublished = || (now < deadline).then(|| not_published(deadline));
+        match &self.publication {
+            Publication::None => None,
+            Publication::Unknown => unpublished(),
+            Publication::Known(records) | Publication::Full(records) => {
+                match (records.get(&name), &self.publication) {
+                    (Some(record), _) => {
+                        record.hold_until.filter(|until| *until > now).map(not_delivered)
+                    }
+                    (None, Publication::Full(_)) => Some(no_room()),
+                    (None, _) => unpublished(),
+                }
+            }
+        }
+    }
+
+    /// Whether a CA may go on signing although there is a newer one: if its anchor stays published
+    /// until what it signs now has expired.
+    fn may_go_on(&self, ca: &Ca, max_duration: Duration, now: OffsetDateTime) -> bool {
+        let (Publication::Known(records) | Publication::Full(records)) = &self.publication else {
+            return false;
+        };
+        let Some(record) = records.get(&Anchor::of(ca.anchor()).fingerprint()) else {
+            return false;
+        };
+        let longest = time::Duration::try_from(max_duration).unwrap_or(time::Duration::MAX);
+        let validity = ca.validity();
+        let expires = now.saturating_add(longest).min(validity.not_after());
+        validity.contains(now) && record.retain_until.is_none_or(|until| until >= expires)
+    }
+}
+
+fn not_published(deadline: OffsetDateTime) -> Held {
+    let deadline = timestamp::format(deadline);
+    Held {
+        reason: "CaNotPublished",
+        message: format!(
+            "the trust anchor of the signer's CA is not published yet; it signs when it is, at the latest at {deadline}"
+        ),
+    }
+}
+
+fn not_delivered(deadline: OffsetDateTime) -> Held {
+    let deadline = timestamp::format(deadline);
+    Held {
+        reason: "CaNotDelivered",
+        message: format!(
+            "not every node has the trust anchor of the signer's new CA yet; it signs when they have, at the latest at {deadline}"
+        ),
+    }
+}
+
+fn no_room() -> Held {
+    Held {
+        reason: "TrustBundleFull",
+        message: "the signer's trust bundle has no room for the trust anchor of its new CA; it signs when an older anchor is not needed any more".into(),
+    }
+}
+
+/// Whether the newest CA waits, by signer. There are as many as the user's file describes.
+static HELD: Mutex<BTreeMap<String, i64>> = Mutex::new(BTreeMap::new());
+
+/// Writes which signers' CAs are held back as Prometheus text.
+pub fn metrics(out: &mut String) {
+    let name = "windlass_signer_ca_held";
+    let help =
+        "Whether the signer's newest CA waits until its trust anchor is published and delivered";
+    // Writing to a string does not fail.
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge");
+    for (signer, held) in HELD.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        let _ = writeln!(out, "{name}{{signer=\"{signer}\"}} {held}");
+    }
+}
