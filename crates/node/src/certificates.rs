@@ -29,6 +29,7 @@ use std::time::Duration;
 use kube::Client;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
+use windlass_api::selector::labels::Selector;
 use windlass_pki::AltNames;
 
 use crate::clock::Clock;
@@ -37,10 +38,12 @@ use crate::files::Files;
 use crate::gates::Gates;
 use crate::manager::Random;
 use crate::sources::Wakes;
+use crate::sources::bundles::View;
 use crate::sources::served::{self, Again, POD_REQUESTS, Presence};
+use crate::volume::content::{Anchors, Select};
 use crate::volume::definition::CertificateSource;
 use crate::volume::id::{Owner, SourceId};
-use crate::volume::plan::{Credential, Obtained};
+use crate::volume::plan::{Credential, Obtained, Served};
 
 use hub::Hub;
 use source::{Shown, Source, lock};
@@ -64,6 +67,9 @@ pub struct Setup {
     pub wakes: Wakes,
     /// How often the wall clock is looked at, which may jump.
     pub look: Duration,
+    /// The trust anchors that signers publish. A certificate that was issued under none of its
+    /// signer's is renewed at once.
+    pub bundles: watch::Receiver<Arc<View>>,
 }
 
 /// What is to be asked for.
@@ -226,6 +232,14 @@ impl Certificates {
     pub fn get(&self, id: &SourceId) -> Obtained<Credential> {
         let source = lock(&self.sources).get(id).cloned();
         source.map_or_else(|| Obtained::Not(UNKNOWN.into()), |source| source.get())
+    }
+
+    /// The trust anchors that a signer publishes, each once; `None` if there are none, or nobody knows.
+    fn anchors(&self, signer: &str) -> Option<Anchors> {
+        let view = self.setup.bundles.borrow().clone();
+        let Served::Synced(bundles) = &view.bundles else { return None };
+        let select = Select::Signer(signer.to_owned(), Selector::everything());
+        bundles.anchors(&select, false).ok()
     }
 
     /// How many certificates of which signer are in which state, for `kubelet_podcertificate_states`.

@@ -26,7 +26,7 @@ pub use reports::report;
 /// When tests begin.
 pub const START: OffsetDateTime = datetime!(2026-03-01 12:00 UTC);
 
-static AUTHORITY: LazyLock<Authority> = LazyLock::new(|| {
+pub static AUTHORITY: LazyLock<Authority> = LazyLock::new(|| {
     let subject = Subject::new("test", &[]).unwrap();
     let validity = Validity::lasting(START - Duration::days(3650), Duration::days(36500)).unwrap();
     let serial = Serial::random(&SystemRandom::new()).unwrap();

@@ -18,6 +18,7 @@
 
 mod algorithm;
 mod alt_names;
+mod anchored;
 mod anchors;
 mod bundle;
 mod certificate;
@@ -39,6 +40,7 @@ mod uri;
 
 pub use algorithm::{Hash, SignatureAlgorithm};
 pub use alt_names::AltNames;
+pub use anchored::leads_to_anchor;
 pub use anchors::{Anchor, AnchorError, EntryError, EntryFault, parse_trust_anchors};
 pub use bundle::{BundleCertificates, BundleError, parse_bundle};
 pub use certificate::ForeignCertificate;

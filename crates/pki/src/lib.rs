@@ -15,6 +15,7 @@
 //! - [`write_request`]: asking somebody else for one.
 //! - [`CertificateRequest`], [`ForeignCertificate`], [`SubjectKey`], [`parse_trust_anchors`],
 //!   [`parse_certificate_blocks`], [`IssuedChain`]: what others made, read as Go reads it.
+//! - [`leads_to_anchor`]: under which anchor a certificate was issued.
 //! - [`fingerprint`] and [`certificate_set_digest`]: what tells certificates and sets of them apart.
 //! - [`TrustStore`] and [`KeyStore`]: PKCS#12 and JKS, for those who read no PEM.
 //!
@@ -56,7 +57,7 @@ pub use foreign::{
     ChainError, EllipticCurve, EntryError, EntryFault, ForeignCertificate, Hash, IssuedChain,
     KeyAlgorithm, LeafFault, Name, NameAttribute, PodKeyError, PodKeyType, RequestError,
     RequestedExtension, SignatureAlgorithm, SignatureError, SubjectKey, labelled_certificates,
-    parse_bundle, parse_certificate_blocks, parse_trust_anchors,
+    leads_to_anchor, parse_bundle, parse_certificate_blocks, parse_trust_anchors,
 };
 pub use issuance::{Issuance, Issued, IssuedSubject, Lint, Warning, issue_certificate};
 pub use jws::{JwkParameters, JwsKey};

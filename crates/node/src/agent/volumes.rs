@@ -76,6 +76,7 @@ impl Volumes {
             gates: options.gates,
             wakes: wake.clone(),
             look: options.look,
+            bundles: self.bundles.subscribe(),
         });
         let directory = options.root_dir.join(PROJECTIONS);
         let notifier = Notifier::new(directory, files.clone(), clock.clone());

@@ -6,15 +6,19 @@ use std::sync::Arc;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::sync::mpsc::{self, UnboundedSender};
+use tokio::sync::watch;
+use windlass_pki::{ForeignCertificate, leads_to_anchor, parse_certificate_blocks};
 
 use super::Certificates;
 use super::machine::{Action, Event, Machine, Notice};
 use super::obtain::{Obtained, Obtaining, Progress, save};
 use super::source::{Shown, Source};
-use super::state::{Kept, Loaded};
+use super::state::{Current, Kept, Loaded};
 use super::tell;
 use crate::manager::Pace;
 use crate::sources::Wake;
+use crate::sources::bundles::View;
+use crate::volume::content::{Anchors, Digest};
 
 /// Keeps one certificate good, beginning with what was loaded. Does not end.
 pub async fn keep(certificates: Arc<Certificates>, source: Arc<Source>, loaded: Loaded) {
@@ -30,11 +34,16 @@ pub async fn keep(certificates: Arc<Certificates>, source: Arc<Source>, loaded: 
         unsaved: false,
         job: None,
         progress,
+        judged: None,
     };
+    let mut bundles = keeping.certificates.setup.bundles.clone();
     let look = keeping.certificates.setup.look;
     let mut event = Event::Tick;
     loop {
         keeping.step(event);
+        if let Some(event) = keeping.judge() {
+            keeping.step(event);
+        }
         let pause = keeping.machine.idle_for((keeping.certificates.setup.clock)());
         event = tokio::select! {
             // What a job tells comes before how it ends.
@@ -50,6 +59,7 @@ pub async fn keep(certificates: Arc<Certificates>, source: Arc<Source>, loaded: 
                 keeping.job = None;
                 keeping.ended(obtained)
             }
+            () = changed(&mut bundles) => Event::Tick,
             () = tokio::time::sleep(pause.min(look)) => {
                 keeping.save_late().await;
                 Event::Tick
@@ -68,6 +78,8 @@ struct Keeping {
     /// What is under way.
     job: Option<BoxFuture<'static, Obtained>>,
     progress: UnboundedSender<Progress>,
+    /// What was last held against which trust anchors: each pair is looked at once.
+    judged: Option<(Arc<Current>, Option<Digest>)>,
 }
 
 impl Keeping {
@@ -90,6 +102,32 @@ impl Keeping {
             }
         }
         self.show();
+    }
+
+    /// Whether what is served was issued under a trust anchor that its signer publishes, if that was
+    /// not looked at before.
+    fn judge(&mut self) -> Option<Event> {
+        let current = self.kept.current.as_ref()?;
+        let signer = &self.source.wanted.source.signer;
+        let anchors = self.certificates.anchors(signer);
+        let digest = anchors.as_ref().map(Anchors::digest);
+        let same = |(before, against): &(Arc<Current>, Option<Digest>)| {
+            Arc::ptr_eq(before, current) && *against == digest
+        };
+        if self.judged.as_ref().is_some_and(same) {
+            return None;
+        }
+        self.judged = Some((current.clone(), digest));
+        if anchors.is_none_or(|anchors| is_issued_under(&current.chain, &anchors)) {
+            return Some(Event::Anchored);
+        }
+        let volume = self.source.id.volume.to_string();
+        tracing::warn!(
+            volume,
+            signer,
+            "certificate was issued under no published trust anchor of its signer; renewing it"
+        );
+        Some(Event::Orphaned)
     }
 
     fn ended(&mut self, obtained: Obtained) -> Event {
@@ -138,6 +176,20 @@ impl Keeping {
             let saved = save(&self.certificates, &self.source, self.kept.clone()).await;
             self.unsaved = saved.is_err();
         }
+    }
+}
+
+/// Whether the signatures of a chain lead to one of these anchors. What cannot be read says nothing.
+fn is_issued_under(chain: &str, anchors: &Anchors) -> bool {
+    let Ok(chain) = parse_certificate_blocks(chain.as_bytes()) else { return true };
+    let anchors = anchors.der().filter_map(|der| ForeignCertificate::from_der(der).ok());
+    leads_to_anchor(&chain, &anchors.collect::<Vec<_>>())
+}
+
+/// Waits until other bundles are published.
+async fn changed(bundles: &mut watch::Receiver<Arc<View>>) {
+    if bundles.changed().await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 

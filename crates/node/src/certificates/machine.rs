@@ -38,12 +38,16 @@ pub struct Machine {
     refusals: u32,
     /// Troubles one after the other.
     troubles: u32,
+    /// Certificates one after the other whose trust anchor was not published.
+    orphans: u32,
     why: Option<Why>,
 }
 
 struct Held {
     times: Times,
     refresh_at: OffsetDateTime,
+    /// When to renew it although it is not old, since its trust anchor is gone.
+    orphaned: Option<OffsetDateTime>,
     told_overdue: bool,
     told_expired: bool,
 }
@@ -105,6 +109,10 @@ pub enum Event {
     Asked,
     /// There is a certificate, and it is good.
     Issued(Times),
+    /// What is held was issued under none of the trust anchors that its signer publishes now.
+    Orphaned,
+    /// It was issued under one of them, or there are none.
+    Anchored,
     /// There will be none.
     Refused(Refusal),
     /// The request is gone, for this reason.
@@ -149,6 +157,7 @@ impl Machine {
             next: Key::Begun,
             refusals: 0,
             troubles: 0,
+            orphans: 0,
             why: None,
         }
     }
@@ -167,6 +176,8 @@ impl Machine {
                 }
             }
             Event::Issued(times) => self.issued(times, now, random),
+            Event::Orphaned => self.orphaned(now, random),
+            Event::Anchored => self.anchored(),
             Event::Refused(refusal) => {
                 self.next = Key::New;
                 actions.push(Action::Tell(Notice::Refused(refusal.clone())));
@@ -190,7 +201,7 @@ impl Machine {
     pub fn idle_for(&self, now: Moment) -> Duration {
         let due = match (self.phase, &self.held) {
             (Phase::Idle, Some(held)) if !self.outdated => {
-                Duration::try_from(held.refresh_at - now.wall).unwrap_or_default()
+                Duration::try_from(held.due() - now.wall).unwrap_or_default()
             }
             (Phase::Idle, _) => Duration::ZERO,
             (Phase::Pausing { until }, _) => until.saturating_sub(now.since),
@@ -237,12 +248,12 @@ impl Machine {
 
     /// Whether another certificate is needed.
     fn is_due(&self, now: Moment) -> bool {
-        self.outdated || self.held.as_ref().is_none_or(|held| held.refresh_at <= now.wall)
+        self.outdated || self.held.as_ref().is_none_or(|held| held.due() <= now.wall)
     }
 
     /// Whether it was due long ago, so that others will be, too.
     fn is_late(&self, now: Moment) -> bool {
-        self.held.as_ref().is_some_and(|held| held.refresh_at + LATE < now.wall)
+        self.held.as_ref().is_some_and(|held| held.due() + LATE < now.wall)
     }
 
     fn issued(&mut self, times: Times, now: Moment, random: f64) {
@@ -257,6 +268,25 @@ impl Machine {
             self.pause(pause, now);
         } else {
             self.refusals = 0;
+        }
+    }
+
+    /// Verifiers do not accept it any more, so it is renewed now: a little later for some than for
+    /// others, and later and later if the next is not under a published anchor either.
+    fn orphaned(&mut self, now: Moment, random: f64) {
+        let Some(held) = &mut self.held else { return };
+        let pause = match self.orphans.checked_sub(1) {
+            None => self.pace.orphan_spread.mul_f64(random.clamp(0.0, 1.0)),
+            Some(earlier) => self.pace.refusal.after(earlier, random),
+        };
+        self.orphans = self.orphans.saturating_add(1);
+        held.orphaned = Some(now.wall + pause);
+    }
+
+    fn anchored(&mut self) {
+        self.orphans = 0;
+        if let Some(held) = &mut self.held {
+            held.orphaned = None;
         }
     }
 
@@ -286,6 +316,11 @@ impl Machine {
 impl Held {
     fn new(times: Times, random: f64) -> Self {
         let refresh_at = times.refresh_at(random);
-        Self { times, refresh_at, told_overdue: false, told_expired: false }
+        Self { times, refresh_at, orphaned: None, told_overdue: false, told_expired: false }
+    }
+
+    /// When it is to be renewed.
+    fn due(&self) -> OffsetDateTime {
+        self.orphaned.map_or(self.refresh_at, |orphaned| orphaned.min(self.refresh_at))
     }
 }

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use time::{Duration as Span, OffsetDateTime};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use windlass_pki::AltNames;
+use windlass_pki::{AltNames, Authority};
 
 use super::source::{Shown, Source};
 use super::state::Place;
@@ -22,10 +22,12 @@ use crate::clock::{Clock, Moment};
 use crate::files::Files;
 use crate::gates::Gates;
 use crate::sources::Wake;
+use crate::sources::bundles::{self, View};
 use crate::testing::START;
+use crate::volume::content::{Bundle, Bundles};
 use crate::volume::definition::CertificateSource;
 use crate::volume::id::{Owner, SourceId, VolumeId};
-use crate::volume::plan::{Credential, Obtained};
+use crate::volume::plan::{Credential, Obtained, Served};
 
 pub use server::{Policy, Server};
 
@@ -37,6 +39,7 @@ pub const PATIENCE: Duration = Duration::from_secs(40 * 86_400);
 pub struct Node {
     pub server: Server,
     pub gates: Gates,
+    pub bundles: watch::Sender<Arc<View>>,
     dir: TempDir,
     began: Instant,
 }
@@ -52,7 +55,19 @@ impl Node {
     pub fn new(policy: Policy) -> Self {
         let began = Instant::now();
         let (server, dir) = (Server::new(policy, began), tempfile::tempdir().unwrap());
-        Self { server, gates: Gates::default(), dir, began }
+        let bundles = watch::Sender::new(bundles::unknown(Gates::default()));
+        Self { server, gates: Gates::default(), bundles, dir, began }
+    }
+
+    /// The signer publishes these anchors from now on.
+    pub fn publish(&self, anchors: &[&Authority]) {
+        let text: String = anchors.iter().map(|each| each.certificate().to_pem()).collect();
+        let mut bundles = Bundles::default();
+        if !anchors.is_empty() {
+            bundles.set(Bundle::new("b", 1, SIGNER, BTreeMap::new(), &text));
+        }
+        let view = View { bundles: Served::Synced(bundles), arrivals: BTreeMap::new() };
+        self.bundles.send_replace(Arc::new(view));
     }
 
     pub fn clock(&self) -> Clock {
@@ -96,6 +111,7 @@ impl Node {
             gates: self.gates,
             wakes: wake,
             look: Duration::from_secs(60),
+            bundles: self.bundles.subscribe(),
         };
         let certificates = Certificates::new(setup);
         let task = tokio::spawn(certificates.clone().run());

@@ -1,5 +1,6 @@
 //! Lives of nodes in virtual time, on a server that does as it is told.
 
+mod anchors;
 mod restarts;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -115,6 +115,7 @@ impl Node {
             gates: Gates::default(),
             wakes: wakes.clone(),
             look: Duration::from_secs(60),
+            bundles: self.bundles.subscribe(),
         });
         let keeper = Keeper {
             node: "n1".into(),

@@ -15,6 +15,8 @@ pub struct Pace {
     pub burst: f64,
     /// After how long another one may be made.
     pub refill: Duration,
+    /// Over how long the renewals of certificates are spread whose trust anchor is gone.
+    pub orphan_spread: Duration,
 }
 
 /// A pause: `first`, twice that, … up to `most`, each times a number around 1.
@@ -35,6 +37,7 @@ impl Default for Pace {
             patience: seconds(15 * 60),
             burst: 5.0,
             refill: seconds(60),
+            orphan_spread: seconds(60),
         }
     }
 }

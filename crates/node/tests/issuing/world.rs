@@ -22,7 +22,7 @@ use windlass_node::certificates::{Certificates, Setup, Subject, Wanted};
 use windlass_node::clock::{Clock, Moment};
 use windlass_node::files::Files;
 use windlass_node::gates::Gates;
-use windlass_node::sources::Wake;
+use windlass_node::sources::{Wake, bundles};
 use windlass_node::volume::id::{Owner, SourceId, VolumeId};
 use windlass_node::volume::plan::{Credential, Obtained};
 use windlass_server::local::Local;
@@ -178,6 +178,7 @@ impl World {
                 gates: Gates::default(),
                 wakes,
                 look: Duration::from_secs(60),
+                bundles: watch::Sender::new(bundles::unknown(Gates::default())).subscribe(),
             }),
             state,
         )

@@ -151,6 +151,17 @@ impl ForeignCertificate {
         self.signature_algorithm
     }
 
+    /// Whether `issuer` is named as its issuer, and has signed it.
+    pub(crate) fn is_issued_by(&self, issuer: &Self) -> bool {
+        let named = self.fields().and_then(|mut tbs| {
+            for _ in ["serial number", "signature algorithm"] {
+                tbs.any()?;
+            }
+            Some(tbs.element(tag::SEQUENCE)?.whole)
+        });
+        named == Some(issuer.subject_der()) && self.is_signed_by(&issuer.public_key)
+    }
+
     /// Whether its signature is this key's.
     pub(crate) fn is_signed_by(&self, key: &SubjectKey) -> bool {
         let parts = Reader::new(&self.der).sequence().and_then(|mut outer| {

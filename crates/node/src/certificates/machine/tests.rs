@@ -245,3 +245,28 @@ fn a_clock_that_was_wrong_is_forgiven() {
     assert_eq!(machine.step(Event::Tick, back, 0.5), []);
     assert_eq!(machine.phase, Phase::Idle);
 }
+
+#[test]
+fn what_lost_its_anchor_is_due_unless_that_comes_back() {
+    let mut machine = new(Some(hour(0)), false);
+    assert_eq!(machine.step(Event::Orphaned, at(10), 0.5), []);
+    assert_eq!(machine.idle_for(at(10)), Duration::from_secs(30));
+    assert_eq!(machine.step(Event::Tick, at(39), 0.5), []);
+    assert_eq!(machine.step(Event::Anchored, at(39), 0.5), []);
+    assert_eq!(machine.step(Event::Tick, at(41), 0.5), []);
+    assert_eq!(machine.step(Event::Orphaned, at(50), 0.5), []);
+    assert_eq!(machine.step(Event::Tick, at(80), 0.5), [Action::Obtain(Key::Begun)]);
+    // The next is no better: a minute, two minutes, and so on.
+    let mut now = 80;
+    for pause in [60, 120, 240] {
+        assert_eq!(machine.step(Event::Issued(hour(now)), at(now), 0.5), []);
+        assert_eq!(machine.step(Event::Orphaned, at(now), 0.5), []);
+        assert_eq!(machine.step(Event::Tick, at(now + pause - 1), 0.5), []);
+        assert_eq!(machine.step(Event::Tick, at(now + pause), 0.5), [Action::Obtain(Key::New)]);
+        now += pause;
+    }
+    // There is nothing to renew where there is nothing.
+    let mut machine = new(None, false);
+    assert_eq!(machine.step(Event::Orphaned, at(0), 0.5), []);
+    assert_eq!(machine.step(Event::Tick, at(0), 0.5), [Action::Obtain(Key::Begun)]);
+}
