@@ -4,7 +4,7 @@ use windlass_pki::CertificateRequest;
 
 use crate::requests::Request;
 use crate::signers::CustomSigner;
-use crate::signers::config::{Approval, RequestProfile, Requesters};
+use crate::signers::config::{Approval, RequestProfile, Requester, Requesters};
 use crate::signers::profile::{self, Offence};
 
 /// What an approval says.
@@ -49,8 +49,13 @@ pub fn judge(request: &Request, asked: &CertificateRequest, rules: Rules<'_>) ->
     if !spec.username.as_deref().is_some_and(|user| rules.requesters.has(user, groups)) {
         return Judgement::Stranger;
     }
+    // No pattern says no to what is not there: a person has to decide what such a one is for.
+    if !profile::names_somebody(asked) {
+        return Judgement::Bad(Offence::Nameless);
+    }
     let usages = spec.usages.as_deref().unwrap_or_default();
-    match profile::check(rules.profile, asked, usages) {
+    let requester = Requester::new(spec.username.as_deref().unwrap_or_default());
+    match profile::check(rules.profile, &requester, asked, usages) {
         Ok(()) => Judgement::Good,
         Err(offence) => Judgement::Bad(offence),
     }

@@ -9,6 +9,7 @@ use windlass_pki::{
 use super::terms::Terms;
 use crate::ca::{Ca, CaSource, UNAVAILABLE};
 use crate::requests::{Request, has_certificate, has_failed, is_approved};
+use crate::signers::config::Requester;
 
 /// What a signer says to a request.
 #[derive(Debug, PartialEq, Eq)]
@@ -60,7 +61,8 @@ pub fn decide(
         Err(error) => return delayed("RequestUnreadable", error),
     };
     let usages = request.spec.usages.as_deref().unwrap_or_default();
-    if let Err(offence) = terms.check(&asked, usages) {
+    let requester = Requester::new(request.spec.username.as_deref().unwrap_or_default());
+    if let Err(offence) = terms.check(&requester, &asked, usages) {
         return Answer::Refused(offence);
     }
     let requested = request.spec.expiration_seconds.map(i64::from).map(time::Duration::seconds);

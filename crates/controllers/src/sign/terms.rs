@@ -6,7 +6,7 @@ use std::time::Duration;
 use windlass_pki::CertificateRequest;
 
 use super::policy::Signer;
-use crate::signers::config::RequestProfile;
+use crate::signers::config::{RequestProfile, Requester};
 use crate::signers::profile;
 
 /// What a signer signs and for how long.
@@ -24,15 +24,19 @@ pub enum Terms {
 }
 
 impl Terms {
-    /// Whether this is signed, or why not.
-    pub fn check(&self, request: &CertificateRequest, usages: &[String]) -> Result<(), String> {
+    /// Whether this is signed for a requester, or why not.
+    pub fn check(
+        &self,
+        requester: &Requester<'_>,
+        request: &CertificateRequest,
+        usages: &[String],
+    ) -> Result<(), String> {
         match self {
             Terms::BuiltIn { signer, .. } => {
                 signer.check(request, usages).map_err(|error| error.to_string())
             }
-            Terms::Custom(profile) => {
-                profile::check(profile, request, usages).map_err(|offence| offence.to_string())
-            }
+            Terms::Custom(profile) => profile::check(profile, requester, request, usages)
+                .map_err(|offence| offence.to_string()),
         }
     }
 

@@ -24,7 +24,7 @@ use windlass_pki::{KeyKind, Subject};
 use document::{Document, Field, MAX_BYTES};
 
 pub use document::ConfigError;
-pub use pattern::{AddressBlock, Pattern};
+pub use pattern::{AddressBlock, Pattern, Requester};
 pub use pods::PodProfile;
 pub use requests::{Approval, KeyType, RequestProfile, Requesters};
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use windlass_pki::{CertificateRequest, KeyAlgorithm, NameAttribute, SubjectKey, Usages};
 
-use super::config::{Pattern, RequestProfile};
+use super::config::{Pattern, RequestProfile, Requester};
 
 /// Something in a request that the profile does not allow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub enum Offence {
     MissingUsage(String),
     /// A kind of key.
     Key(String),
+    /// Neither a subject nor an alternative name: the certificate would name nobody.
+    Nameless,
 }
 
 impl fmt::Display for Offence {
@@ -41,6 +43,9 @@ impl fmt::Display for Offence {
             Offence::MissingUsage(name) => {
                 write!(f, "usage {name:?} is required by the signer's profile")
             }
+            Offence::Nameless => {
+                f.write_str("the request has neither a subject nor a subject alternative name")
+            }
             Offence::Key(kind) => {
                 write!(f, "a key of type {kind} is not allowed by the signer's profile")
             }
@@ -48,14 +53,15 @@ impl fmt::Display for Offence {
     }
 }
 
-/// Whether the profile allows all that a request asks for; the first that it does not if not.
+/// Whether the profile allows all that a requester asks for; the first that it does not if not.
 pub fn check(
     profile: &RequestProfile,
+    requester: &Requester<'_>,
     request: &CertificateRequest,
     usages: &[String],
 ) -> Result<(), Offence> {
     for attribute in request.subject().attributes() {
-        check_attribute(profile, attribute)?;
+        check_attribute(profile, requester, attribute)?;
     }
     let names = request.alt_names();
     for (what, names, patterns) in [
@@ -64,7 +70,7 @@ pub fn check(
         ("URI", &names.uris, &profile.uris),
     ] {
         for name in names {
-            check_name(what, name, patterns)?;
+            check_name(what, name, patterns, requester)?;
         }
     }
     for address in &names.ip_addresses {
@@ -79,21 +85,44 @@ pub fn check(
     Ok(())
 }
 
+/// Whether a request has a subject or a subject alternative name. Empty ones, which `*` allows, do not
+/// count.
+pub fn names_somebody(request: &CertificateRequest) -> bool {
+    let names = request.alt_names();
+    let texts = [&names.dns_names, &names.email_addresses, &names.uris].into_iter().flatten();
+    let subject = request.subject().attributes().iter().filter_map(NameAttribute::value);
+    !names.ip_addresses.is_empty()
+        || texts.map(String::as_str).chain(subject).any(|text| !text.trim().is_empty())
+}
+
 const COMMON_NAME: &str = "2.5.4.3";
 const ORGANIZATION: &str = "2.5.4.10";
 
 /// All of them count, also those that another reader would pass over.
-fn check_attribute(profile: &RequestProfile, attribute: &NameAttribute) -> Result<(), Offence> {
+fn check_attribute(
+    profile: &RequestProfile,
+    requester: &Requester<'_>,
+    attribute: &NameAttribute,
+) -> Result<(), Offence> {
     let oid = attribute.oid();
     match (oid.as_str(), attribute.value()) {
-        (COMMON_NAME, Some(name)) => check_name("common name", name, &profile.common_names),
-        (ORGANIZATION, Some(name)) => check_name("organization", name, &profile.organizations),
+        (COMMON_NAME, Some(name)) => {
+            check_name("common name", name, &profile.common_names, requester)
+        }
+        (ORGANIZATION, Some(name)) => {
+            check_name("organization", name, &profile.organizations, requester)
+        }
         (_, value) => Err(Offence::Attribute(oid, value.map(str::to_owned))),
     }
 }
 
-fn check_name(what: &'static str, name: &str, patterns: &[Pattern]) -> Result<(), Offence> {
-    if patterns.iter().any(|pattern| pattern.matches(name)) {
+fn check_name(
+    what: &'static str,
+    name: &str,
+    patterns: &[Pattern],
+    requester: &Requester<'_>,
+) -> Result<(), Offence> {
+    if patterns.iter().any(|pattern| pattern.allows(name, requester)) {
         return Ok(());
     }
     Err(Offence::Value { what, value: name.to_owned() })

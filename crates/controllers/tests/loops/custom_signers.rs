@@ -2,6 +2,7 @@
 
 mod asking;
 mod replacing;
+mod tied;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

@@ -2,13 +2,17 @@
 //!
 //! They are few, and none matches more than it seems to: `*` is any name; `*.example.com` is one
 //! label before a domain; `*@example.com` any mailbox of a domain; `spiffe://example.com/*` any URI
-//! below a path. Everything else is the name itself, and a `*` elsewhere is an error.
+//! below a path. Everything else is the name itself, and a `*` elsewhere is an error. In any of them
+//! `{node}` and others stand for the requester (`template`).
 
 mod shown;
+mod template;
 
 use std::net::IpAddr;
 
 use super::document::{ConfigError, Field};
+
+pub use template::{Requester, Template};
 
 /// Names that are allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,94 +31,87 @@ pub enum Pattern {
     Mailbox(String, String),
     /// What begins so.
     Beginning(String),
+    /// What it says of the requester, such as `{node}.example.com`.
+    Tied(Template),
+}
+
+/// What a pattern is for, which says how it is written and how it is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// DNS names.
+    DnsName,
+    /// Common names: DNS names, or anything else.
+    CommonName,
+    /// Organizations: one, or any.
+    Word,
+    /// E-mail addresses.
+    Email,
+    /// URIs.
+    Uri,
 }
 
 impl Pattern {
     /// Reads a pattern for DNS names.
     pub fn dns_name(field: &Field<'_>) -> Result<Pattern, ConfigError> {
-        let text = field.text()?;
-        let (rest, pattern): (_, fn(String) -> Pattern) = match text.strip_prefix("*.") {
-            _ if text == "*" => return Ok(Pattern::Anything),
-            Some(rest) => (rest, Pattern::Below),
-            None => (text, Pattern::Domain),
-        };
-        if !is_domain(rest) {
-            return Err(field
-                .error(format!("{text:?} is not a DNS name, such a name after \"*.\", or \"*\"")));
-        }
-        Ok(pattern(rest.to_owned()))
+        Pattern::read(field, Kind::DnsName)
     }
 
     /// Reads a pattern for common names, which are DNS names or anything else.
     pub fn common_name(field: &Field<'_>) -> Result<Pattern, ConfigError> {
-        if field.text()?.starts_with("*.") {
-            Pattern::dns_name(field)
-        } else {
-            Pattern::word(field)
-        }
+        Pattern::read(field, Kind::CommonName)
     }
 
     /// Reads a pattern for words: one of them or any.
     pub fn word(field: &Field<'_>) -> Result<Pattern, ConfigError> {
-        match field.text()? {
-            "*" => Ok(Pattern::Anything),
-            text if text.contains('*') => {
-                Err(field.error(format!("{text:?} has a \"*\" where it is no pattern")))
-            }
-            text => Ok(Pattern::Exactly(text.to_owned())),
-        }
+        Pattern::read(field, Kind::Word)
     }
 
     /// Reads a pattern for e-mail addresses.
     pub fn email(field: &Field<'_>) -> Result<Pattern, ConfigError> {
-        let text = field.text()?;
-        if text == "*" {
-            return Ok(Pattern::Anything);
-        }
-        match text.rsplit_once('@') {
-            Some(("*", domain)) if is_domain(domain) => Ok(Pattern::MailboxOf(domain.to_owned())),
-            Some((mailbox, domain))
-                if is_domain(domain) && is_printed(mailbox) && !mailbox.contains(['*', '@']) =>
-            {
-                Ok(Pattern::Mailbox(mailbox.to_owned(), domain.to_owned()))
-            }
-            _ => Err(field.error(format!(
-                "{text:?} is not an e-mail address, \"*@\" and a domain, or \"*\""
-            ))),
-        }
+        Pattern::read(field, Kind::Email)
     }
 
     /// Reads a pattern for URIs.
     pub fn uri(field: &Field<'_>) -> Result<Pattern, ConfigError> {
+        Pattern::read(field, Kind::Uri)
+    }
+
+    fn read(field: &Field<'_>, kind: Kind) -> Result<Pattern, ConfigError> {
         let text = field.text()?;
-        if text == "*" {
-            return Ok(Pattern::Anything);
-        }
-        let (rest, any) = text.strip_suffix('*').map_or((text, false), |rest| (rest, true));
-        let scheme = rest.split_once(':').filter(|(scheme, _)| is_scheme(scheme));
-        let Some((_, after)) = scheme.filter(|_| is_printed(rest) && !rest.contains('*')) else {
-            return Err(field.error(format!(
-                "{text:?} is not a URI, the beginning of one and \"*\", or \"*\""
-            )));
+        let pattern = match text.contains(['{', '}']) {
+            true => Template::parse(text, kind).map(Pattern::Tied),
+            false => kind.parse(text),
         };
-        // What comes after an unfinished host could make it another host.
-        let host_ends = after
-            .strip_prefix("//")
-            .is_none_or(|after| after.split_once('/').is_some_and(|(host, _)| !host.is_empty()));
-        match any {
-            true if host_ends && rest.ends_with(['/', ':']) => {
-                Ok(Pattern::Beginning(rest.to_owned()))
+        pattern.map_err(|words| field.error(words))
+    }
+
+    /// Whether it allows names that it does not spell out, whoever the requester is.
+    pub fn is_shared_wildcard(&self) -> bool {
+        match self {
+            Pattern::Anything
+            | Pattern::Below(_)
+            | Pattern::MailboxOf(_)
+            | Pattern::Beginning(_) => true,
+            Pattern::Exactly(_) | Pattern::Domain(_) | Pattern::Mailbox(..) | Pattern::Tied(_) => {
+                false
             }
-            true => Err(field.error(format!(
-                "in {text:?} the \"*\" must stand for all that is below a path: after a \"/\" that follows the host, or after a \":\""
-            ))),
-            false => Ok(Pattern::Exactly(text.to_owned())),
         }
     }
 
-    /// Whether a name is allowed.
-    pub fn matches(&self, name: &str) -> bool {
+    /// Whether a requester may have a name.
+    pub fn allows(&self, name: &str, requester: &Requester<'_>) -> bool {
         match self {
+            Pattern::Tied(template) => {
+                template.fill(requester).is_some_and(|pattern| pattern.matches(name))
+            }
+            pattern => pattern.matches(name),
+        }
+    }
+
+    /// Whether a name is allowed, to whichever requester.
+    fn matches(&self, name: &str) -> bool {
+        match self {
+            Pattern::Tied(_) => false,
             Pattern::Anything => true,
             Pattern::Exactly(wanted) => name == wanted,
             Pattern::Domain(wanted) => name.eq_ignore_ascii_case(wanted),
@@ -133,6 +130,65 @@ impl Pattern {
                 name.strip_prefix(beginning.as_str()).is_some_and(stays_below)
             }
         }
+    }
+}
+
+impl Kind {
+    /// A pattern without placeholders, or what is wrong with it.
+    fn parse(self, text: &str) -> Result<Pattern, String> {
+        match self {
+            _ if text == "*" => Ok(Pattern::Anything),
+            Kind::DnsName => parse_dns_name(text),
+            Kind::CommonName if text.starts_with("*.") => parse_dns_name(text),
+            Kind::CommonName | Kind::Word if text.contains('*') => {
+                Err(format!("{text:?} has a \"*\" where it is no pattern"))
+            }
+            Kind::CommonName | Kind::Word => Ok(Pattern::Exactly(text.to_owned())),
+            Kind::Email => parse_email(text),
+            Kind::Uri => parse_uri(text),
+        }
+    }
+}
+
+fn parse_dns_name(text: &str) -> Result<Pattern, String> {
+    let (rest, pattern): (_, fn(String) -> Pattern) = match text.strip_prefix("*.") {
+        Some(rest) => (rest, Pattern::Below),
+        None => (text, Pattern::Domain),
+    };
+    if !is_domain(rest) {
+        return Err(format!("{text:?} is not a DNS name, such a name after \"*.\", or \"*\""));
+    }
+    Ok(pattern(rest.to_owned()))
+}
+
+fn parse_email(text: &str) -> Result<Pattern, String> {
+    match text.rsplit_once('@') {
+        Some(("*", domain)) if is_domain(domain) => Ok(Pattern::MailboxOf(domain.to_owned())),
+        Some((mailbox, domain))
+            if is_domain(domain) && is_printed(mailbox) && !mailbox.contains(['*', '@']) =>
+        {
+            Ok(Pattern::Mailbox(mailbox.to_owned(), domain.to_owned()))
+        }
+        _ => Err(format!("{text:?} is not an e-mail address, \"*@\" and a domain, or \"*\"")),
+    }
+}
+
+fn parse_uri(text: &str) -> Result<Pattern, String> {
+    let (rest, any) = text.strip_suffix('*').map_or((text, false), |rest| (rest, true));
+    let scheme = rest.split_once(':').filter(|(scheme, _)| is_scheme(scheme));
+    let Some((_, after)) = scheme.filter(|_| is_printed(rest) && !rest.contains('*')) else {
+        return Err(format!("{text:?} is not a URI, the beginning of one and \"*\", or \"*\""));
+    };
+    // What comes after an unfinished host could make it another host.
+    let host_ends = after
+        .strip_prefix("//")
+        .is_none_or(|after| after.split_once('/').is_some_and(|(host, _)| !host.is_empty()));
+    match any {
+        true if host_ends && rest.ends_with(['/', ':']) => Ok(Pattern::Beginning(rest.to_owned())),
+        true => Err(format!(
+            "in {text:?} the \"*\" must stand for all that is below a path: after a \"/\" that follows the host, or after a \":\""
+        )),
+        false => Ok(Pattern::Exactly(text.to_owned())),
     }
 }
 
@@ -157,11 +213,25 @@ fn is_scheme(scheme: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
 }
 
-/// Whether a reader who resolves `.` and `..` in a path stays where the path begins.
+/// Whether every reader finds this below where the path begins. Readers differ in what they decode,
+/// and how often: so nothing may be written in a way that could become a dot, a slash or another
+/// escape, no step may be empty, and backslashes, which some take for slashes, are refused.
 fn stays_below(rest: &str) -> bool {
-    let plain = rest.to_ascii_lowercase().replace("%2e", ".").replace("%2f", "/");
-    let steps = plain.split(['/', '\\', '?', '#']);
-    !rest.is_empty() && steps.into_iter().all(|step| step != "." && step != "..")
+    let path = rest.split(['?', '#']).next().unwrap_or_default();
+    is_printed(rest)
+        && !rest.contains('\\')
+        && has_plain_escapes(rest)
+        && rest.split(['/', '?', '#']).all(|step| step != "." && step != "..")
+        && path.split('/').all(|step| !step.is_empty())
+}
+
+/// Whether each `%` begins an escape of something that has no meaning in a path.
+fn has_plain_escapes(text: &str) -> bool {
+    text.split('%').skip(1).all(|after| {
+        let digits = after.get(..2).filter(|two| two.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        byte.is_some_and(|byte| !matches!(byte, b'.' | b'/' | b'%' | b'\\') && byte >= b' ')
+    })
 }
 
 /// Addresses that are allowed: those that begin with the same bits.

@@ -166,6 +166,27 @@ impl RequestProfile {
     }
 }
 
+impl RequestProfile {
+    /// Wildcards under which several requesters can be issued each other's names, with the fields
+    /// that have them. Only requests that are approved automatically count: of the others, somebody
+    /// sees who asks for what.
+    pub fn shared_wildcards(&self) -> Vec<(&'static str, &Pattern)> {
+        let Approval::Automatic(requesters) = &self.approval else { return Vec::new() };
+        if requesters.users.len() < 2 && requesters.groups.is_empty() {
+            return Vec::new();
+        }
+        let lists = [
+            ("commonNames", &self.common_names),
+            ("dnsNames", &self.dns_names),
+            ("emailAddresses", &self.email_addresses),
+            ("uris", &self.uris),
+        ];
+        let all =
+            lists.into_iter().flat_map(|(field, list)| list.iter().map(move |each| (field, each)));
+        all.filter(|(_, pattern)| pattern.is_shared_wildcard()).collect()
+    }
+}
+
 fn usages(list: &Field<'_>) -> Result<Usages, ConfigError> {
     let names = list.items()?.iter().map(values::usage).collect::<Result<Vec<_>, _>>()?;
     if names.is_empty() {

@@ -24,7 +24,12 @@ fn recorded(case: &str) -> CertificateRequest {
 }
 
 fn said(fields: &str, case: &str) -> String {
-    let checked = check(&profile(fields), &recorded(case), &["client auth".to_owned()]);
+    let checked = check(
+        &profile(fields),
+        &Requester::new("jane"),
+        &recorded(case),
+        &["client auth".to_owned()],
+    );
     checked.err().map(|offence| offence.to_string()).unwrap_or_default()
 }
 

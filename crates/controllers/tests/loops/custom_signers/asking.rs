@@ -21,7 +21,7 @@ use crate::fixture::object;
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
     pub signer: &'a str,
-    /// As in RFC 4514.
+    /// As in RFC 4514; empty for none.
     pub subject: &'a str,
     /// `DNS:`, `IP:`, `EMAIL:` or `URI:` and a name.
     pub names: &'a [&'a str],
@@ -58,7 +58,7 @@ impl Asked<'_> {
         }
         let info = CertReqInfo {
             version: Version::V1,
-            subject: self.subject.parse::<Name>().unwrap(),
+            subject: subject(self.subject),
             public_key: SubjectPublicKeyInfoOwned::from_der(key.public_key().as_der()).unwrap(),
             attributes,
         };
@@ -73,6 +73,11 @@ impl Asked<'_> {
         };
         pem::encode("CERTIFICATE REQUEST", &request.to_der().unwrap()).to_string()
     }
+}
+
+/// A subject as in RFC 4514, or none.
+fn subject(text: &str) -> Name {
+    if text.is_empty() { Name::default() } else { text.parse().unwrap() }
 }
 
 fn alt_names(names: &[&str]) -> SubjectAltName {

@@ -13,6 +13,7 @@ impl fmt::Display for Pattern {
             Pattern::MailboxOf(domain) => write!(f, "*@{domain}"),
             Pattern::Mailbox(mailbox, domain) => write!(f, "{mailbox}@{domain}"),
             Pattern::Beginning(beginning) => write!(f, "{beginning}*"),
+            Pattern::Tied(template) => f.write_str(template.text()),
         }
     }
 }
@@ -38,7 +39,7 @@ mod tests {
     fn patterns_look_as_they_were_written() {
         let text = "{apiVersion: windlass.dev/v1, kind: Signers, signers: [{name: a.b/c, \
             ca: {made: {directory: d}}, requests: {usages: [any], longest: 1h, \
-            commonNames: ['*', '*.a.b', jane], dnsNames: ['*.a.b', a.b], \
+            commonNames: ['*', '*.a.b', jane], dnsNames: ['*.a.b', a.b, '{node}.a.b'], \
             emailAddresses: ['*@a.b', jane@a.b], uris: ['spiffe://a/*', 'urn:x:y'], \
             ipAddresses: [10.0.0.0/8, 192.0.2.7, '2001:db8::/32', '::1', 0.0.0.0/0]}}]}";
         let Signers { signers } = Signers::parse(Path::new("s"), text).unwrap();
@@ -46,7 +47,10 @@ mod tests {
         let names =
             [&profile.common_names, &profile.dns_names, &profile.email_addresses, &profile.uris];
         let names = names.into_iter().flatten().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(names.join(" "), "* *.a.b jane *.a.b a.b *@a.b jane@a.b spiffe://a/* urn:x:y");
+        assert_eq!(
+            names.join(" "),
+            "* *.a.b jane *.a.b a.b {node}.a.b *@a.b jane@a.b spiffe://a/* urn:x:y"
+        );
         let blocks = profile.ip_addresses.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(blocks.join(" "), "10.0.0.0/8 192.0.2.7 2001:db8::/32 ::1 0.0.0.0/0");
     }

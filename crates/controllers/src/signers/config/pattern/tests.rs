@@ -71,10 +71,205 @@ fn no_pattern_matches_more_than_it_seems_to() {
     for (reader, text, good, bad) in table {
         let pattern = read(*reader, text).unwrap();
         for name in *good {
-            assert!(pattern.matches(name), "{text} and {name}");
+            assert!(pattern.allows(name, &Requester::new("jane")), "{text} and {name}");
         }
         for name in *bad {
-            assert!(!pattern.matches(name), "{text} and {name}");
+            assert!(!pattern.allows(name, &Requester::new("jane")), "{text} and {name}");
+        }
+    }
+}
+
+/// Readers decode escapes once, twice or not at all, and some take backslashes for slashes.
+#[test]
+fn no_escape_leads_out_of_a_path() {
+    let pattern = read(Pattern::uri, "spiffe://example.com/team/*").unwrap();
+    let jane = Requester::new("jane");
+    for rest in ["a", "a/b", "a%20b", "a%C3%A4/b", "a?x=1//2", "a.b/...", "~a/b-c_d"] {
+        assert!(pattern.allows(&format!("spiffe://example.com/team/{rest}"), &jane), "{rest}");
+    }
+    for rest in [
+        "",
+        "/",
+        "a//b",
+        "a/",
+        "//a",
+        ".",
+        "..",
+        "a/../b",
+        "a/./b",
+        "%2e",
+        "%2E%2e/b",
+        "a%2eb",
+        "%252e%252e/b",
+        "%252E%252E/b",
+        "a%25b",
+        "a%2Fb",
+        "a%2fb",
+        "%252f",
+        "%5c..%5c",
+        "a\\b",
+        "..\\b",
+        "a%",
+        "a%2",
+        "a%zz",
+        "a%+1",
+        "a%00b",
+        "a%0ab",
+        "a b",
+        "a\u{e4}",
+        "a?/../b",
+        "a#/../b",
+    ] {
+        assert!(!pattern.allows(&format!("spiffe://example.com/team/{rest}"), &jane), "{rest}");
+    }
+}
+
+/// How a pattern is read, its text, and who may have which name.
+type TiedRow = (
+    Reader<Pattern>,
+    &'static str,
+    &'static [(&'static str, &'static str)],
+    &'static [(&'static str, &'static str)],
+);
+
+#[test]
+fn names_are_tied_to_the_requester() {
+    let table: &[TiedRow] = &[
+        (
+            Pattern::dns_name,
+            "{node}.corp.example",
+            &[
+                ("system:node:a", "a.corp.example"),
+                ("system:node:a", "A.Corp.Example"),
+                ("system:node:a.b", "a.b.corp.example"),
+            ],
+            &[
+                ("system:node:b", "a.corp.example"),
+                ("system:node:a", "*.corp.example"),
+                ("system:node:a", "x.a.corp.example"),
+                ("system:node:A", "a.corp.example"),
+                ("system:node:*", "*.corp.example"),
+                ("system:node:*", "x.corp.example"),
+                ("system:node:", ".corp.example"),
+                ("system:node:.", "..corp.example"),
+                ("system:node:a.", "a..corp.example"),
+                ("system:node:{node}", "{node}.corp.example"),
+                ("system:node:a/b", "a/b.corp.example"),
+                ("system:nodes:a", "a.corp.example"),
+                ("a", "a.corp.example"),
+                ("", ".corp.example"),
+                ("xsystem:node:a", "a.corp.example"),
+            ],
+        ),
+        (
+            Pattern::dns_name,
+            "*.{node}.corp.example",
+            &[("system:node:a", "x.a.corp.example"), ("system:node:a", "*.a.corp.example")],
+            &[("system:node:b", "x.a.corp.example"), ("system:node:a", "a.corp.example")],
+        ),
+        (
+            Pattern::dns_name,
+            "{serviceAccount}.{namespace}.svc",
+            &[("system:serviceaccount:web:api", "api.web.svc")],
+            &[
+                ("system:serviceaccount:web:db", "api.web.svc"),
+                ("system:serviceaccount:web:a.b", "a.b.web.svc"),
+                ("system:serviceaccount:web:", ".web.svc"),
+                ("system:serviceaccount:web", "web.svc"),
+                ("system:serviceaccount::api", "api..svc"),
+                ("system:serviceaccount:web:api:x", "api.web.svc"),
+                ("system:serviceaccount:web:api:x", "x.api.svc"),
+                ("system:node:api", "api.web.svc"),
+            ],
+        ),
+        (
+            Pattern::dns_name,
+            "{user}.corp.example",
+            &[("jane", "jane.corp.example")],
+            &[
+                ("Jane", "jane.corp.example"),
+                ("x.jane", "x.jane.corp.example"),
+                ("a@b", "a@b.corp.example"),
+            ],
+        ),
+        (
+            Pattern::common_name,
+            "system:node:{node}",
+            &[("system:node:a", "system:node:a")],
+            &[("system:node:b", "system:node:a"), ("system:node:a", "System:node:a")],
+        ),
+        (
+            Pattern::common_name,
+            "{user}",
+            &[("jane", "jane"), ("jane@a.b", "jane@a.b"), ("system:node:a", "system:node:a")],
+            &[
+                ("*", "*"),
+                ("*", "anybody"),
+                ("*.corp", "x.corp"),
+                ("a/b", "a/b"),
+                ("{user}", "{user}"),
+            ],
+        ),
+        (
+            Pattern::common_name,
+            "*.{node}.b",
+            &[("system:node:a", "x.a.b")],
+            &[("system:node:A", "x.A.b")],
+        ),
+        (
+            Pattern::word,
+            "team-{namespace}",
+            &[("system:serviceaccount:a:b", "team-a")],
+            &[("a", "team-a")],
+        ),
+        (
+            Pattern::email,
+            "{user}@corp.example",
+            &[("jane", "jane@corp.example")],
+            &[
+                ("jane@x", "jane@x@corp.example"),
+                ("*", "x@corp.example"),
+                ("joe", "jane@corp.example"),
+            ],
+        ),
+        (
+            Pattern::email,
+            "{user}",
+            &[("jane@a.b", "jane@a.b"), ("jane@a.b", "jane@A.B")],
+            &[("*@a.b", "x@a.b"), ("*", "x@a.b"), ("jane", "jane"), ("a@b@c", "a@b@c")],
+        ),
+        (
+            Pattern::uri,
+            "spiffe://corp/ns/{namespace}/sa/{serviceAccount}",
+            &[("system:serviceaccount:web:a.b", "spiffe://corp/ns/web/sa/a.b")],
+            &[
+                ("system:serviceaccount:web:a", "spiffe://corp/ns/db/sa/a"),
+                ("system:serviceaccount:web:..", "spiffe://corp/ns/web/sa/.."),
+                ("system:serviceaccount:web:a/b", "spiffe://corp/ns/web/sa/a/b"),
+                ("system:serviceaccount:web:a%2fb", "spiffe://corp/ns/web/sa/a%2fb"),
+                ("system:serviceaccount:web:*", "spiffe://corp/ns/web/sa/x"),
+            ],
+        ),
+        (
+            Pattern::uri,
+            "spiffe://corp/node/{node}/*",
+            &[("system:node:a", "spiffe://corp/node/a/x/y")],
+            &[
+                ("system:node:b", "spiffe://corp/node/a/x"),
+                ("system:node:a", "spiffe://corp/node/a/"),
+                ("system:node:a", "spiffe://corp/node/a/%252e%252e/b/x"),
+            ],
+        ),
+        (Pattern::uri, "urn:corp:{user}", &[("jane", "urn:corp:jane")], &[("a:b", "urn:corp:a:b")]),
+    ];
+    for (reader, text, good, bad) in table {
+        let pattern = read(*reader, text).unwrap();
+        assert!(!pattern.is_shared_wildcard(), "{text}");
+        for (user, name) in *good {
+            assert!(pattern.allows(name, &Requester::new(user)), "{text}, {user} and {name}");
+        }
+        for (user, name) in *bad {
+            assert!(!pattern.allows(name, &Requester::new(user)), "{text}, {user} and {name}");
         }
     }
 }
@@ -84,14 +279,41 @@ fn what_is_no_pattern_is_an_error() {
     let table: &[(Reader<Pattern>, &[&str])] = &[
         (
             Pattern::dns_name,
-            &["**", "*a.b", "a.*.b", "*.*.a", "*.", ".a", "a.", "a..b", "a b", "ä.example", "*.*"],
+            &[
+                "{host}.a",
+                "{Node}.a",
+                "{node",
+                "node}",
+                "{{node}}",
+                "{}.a",
+                "{node}..a",
+                "*{node}.a",
+                "{node}.*",
+                "**",
+                "*a.b",
+                "a.*.b",
+                "*.*.a",
+                "*.",
+                ".a",
+                "a.",
+                "a..b",
+                "a b",
+                "ä.example",
+                "*.*",
+            ],
         ),
         (Pattern::common_name, &["a*", "*a", "*.a*", "*."]),
-        (Pattern::word, &["a*", "*a"]),
+        (Pattern::word, &["a*", "*a", "{user}*", "{group}"]),
         (Pattern::email, &["a", "a@", "@a", "*@", "a*@b", "*@*", "*@*.b", "a@b@c", "a b@c"]),
         (
             Pattern::uri,
             &[
+                "https://{node}/*",
+                "https://{node}.a/b",
+                "{user}:a",
+                "spiffe://a{user}",
+                "spiffe://a/{uid}",
+                "spiffe://a/b{node}*",
                 "a",
                 "a/b",
                 "spiffe://*",
