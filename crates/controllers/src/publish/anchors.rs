@@ -44,6 +44,7 @@ use decide::{Action, Contents, Found, Policy, decide};
 use delivery::{Reports, Wanted};
 
 pub use decide::Anchor;
+pub use delivery::resource as node_trusts;
 pub use gauge::metrics;
 pub use record::{Record, Records};
 
@@ -66,6 +67,30 @@ pub struct Pace {
     pub overlap: Duration,
     /// How long a new CA waits at most until its anchor is published and nodes have it.
     pub delivery_timeout: Duration,
+}
+
+/// What a bundle records about its anchors; `None` if it records nothing.
+pub fn records(bundle: &DynamicObject) -> Option<Records> {
+    bundle.annotations().get(RECORDS).and_then(|records| record::parse(records))
+}
+
+/// The nodes that do not have a bundle of a signer as it is, although they select it, by these
+/// NodeTrusts.
+pub fn nodes_lacking(bundle: &DynamicObject, node_trusts: Vec<DynamicObject>) -> Vec<String> {
+    let mut reports = Reports::default();
+    for report in node_trusts {
+        reports.take(Ok(Event::InitApply(report)), |_, _| true);
+    }
+    reports.take(Ok(Event::InitDone), |_, _| true);
+    let signer = bundle.data.pointer("/spec/signerName").and_then(Value::as_str);
+    let wanted = Wanted {
+        bundle: &bundle.name_any(),
+        signer: signer.unwrap_or_default(),
+        labels: bundle.labels(),
+        digest: &decide::digest(&Anchor::in_text(text(bundle))),
+    };
+    let lacking = reports.lacking(wanted).unwrap_or_default();
+    lacking.into_iter().map(str::to_owned).collect()
 }
 
 /// Publishes the anchors of those signers that want it, with the kind in the version that the server
@@ -401,7 +426,7 @@ fn found(object: &DynamicObject, labels: &BTreeMap<String, String>) -> Found {
         labelled: labels.iter().all(|(key, value)| object.labels().get(key) == Some(value)),
         text: text(object).to_owned(),
         current: annotation(CURRENT).cloned(),
-        records: annotation(RECORDS).and_then(|records| record::parse(records)),
+        records: records(object),
         retired,
     }
 }

@@ -25,6 +25,8 @@ pub struct Asked {
     pub since: Option<OffsetDateTime>,
     /// Why it is in it, if somebody said so.
     pub why: Option<String>,
+    /// The certificate that was issued and those that came with it, as PEM.
+    pub chain: Option<String>,
 }
 
 /// Of which kind a request is.
@@ -89,6 +91,7 @@ impl Asked {
             state,
             since: since.and_then(view::moment),
             why: why.map(|said| format!("{} {}", said.type_, words(&said.reason, &said.message))),
+            chain: certificate.map(|text| String::from_utf8_lossy(&text.0).into_owned()),
         }
     }
 
@@ -114,6 +117,7 @@ impl Asked {
             state,
             since: created.and_then(view::moment),
             why: None,
+            chain: request.data["status"]["certificateChain"].as_str().map(str::to_owned),
         }
     }
 }

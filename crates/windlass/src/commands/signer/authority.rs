@@ -45,6 +45,8 @@ pub struct Files {
     pub valid: (OffsetDateTime, OffsetDateTime),
     /// What others have to trust.
     pub anchor: Vec<u8>,
+    /// The CA and those that vouch for it.
+    pub chain: Vec<Vec<u8>>,
 }
 
 /// A CA's certificate.
@@ -150,6 +152,7 @@ fn load(certificate: &Path, key: &Path, form: Form) -> Result<Files, String> {
         valid: (begins.unwrap_or(facts.not_before()), ends.unwrap_or(facts.not_after())),
         facts: Facts::of(&facts),
         anchor: anchor.der().to_vec(),
+        chain: std::iter::once(ca).chain(&issuers).map(|each| each.der().to_vec()).collect(),
     })
 }
 

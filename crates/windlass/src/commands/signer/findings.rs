@@ -1,5 +1,7 @@
 //! What is wrong with signers: a function of what was gathered, so that everything can be tried in a
-//! table.
+//! table. `trust`: what is wrong with the anchors that they publish.
+
+mod trust;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -88,6 +90,7 @@ pub fn findings(facts: &Facts, now: OffsetDateTime) -> Vec<Finding> {
     );
     for known in &facts.known {
         found.extend(of_ca(known, now));
+        found.extend(of_wildcards(known));
     }
     for (urgency, text) in facts.own.iter().filter_map(|lifetime| lifetime.report(now)) {
         let severity = match urgency {
@@ -102,6 +105,7 @@ pub fn findings(facts: &Facts, now: OffsetDateTime) -> Vec<Finding> {
             for known in &facts.known {
                 found.extend(of_bundle(known, seen));
             }
+            found.extend(trust::findings(facts, seen, now));
             found.extend(of_requests(facts, seen, now));
         }
         Err(Trouble::NotAsked) => {}
@@ -115,6 +119,17 @@ pub fn findings(facts: &Facts, now: OffsetDateTime) -> Vec<Finding> {
     }
     found.sort_by_key(|finding| finding.severity);
     found
+}
+
+fn of_wildcards(known: &Known) -> Option<Finding> {
+    if known.shared_wildcards.is_empty() {
+        return None;
+    }
+    let message = format!(
+        "several requesters share {}: each can obtain the others' names; tie names to the requester, for example {{node}}.example.com",
+        known.shared_wildcards.join(", ")
+    );
+    Some(Finding::warning(known.name(), message))
 }
 
 fn of_ca(known: &Known, now: OffsetDateTime) -> Vec<Finding> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use windlass_controllers::sign::Signer;
-use windlass_controllers::signers::config::{ConfigError, Custom, Signers};
+use windlass_controllers::signers::config::{ConfigError, Custom, RequestProfile, Signers};
 
 use super::authority::{Ca, Form};
 use super::terms::{Document, Kind};
@@ -24,6 +24,8 @@ pub struct Known {
     pub longest: Vec<(&'static str, Duration)>,
     /// The bundle that its anchors are published in.
     pub bundle: Option<String>,
+    /// Wildcards that several requesters share, as `field pattern`.
+    pub shared_wildcards: Vec<String>,
 }
 
 /// Where to look.
@@ -78,6 +80,7 @@ impl Known {
             document,
             longest: Vec::new(),
             bundle: None,
+            shared_wildcards: Vec::new(),
         });
         known.collect()
     }
@@ -87,7 +90,9 @@ impl Known {
         let requests =
             custom.requests.as_ref().map(|profile| ("requests.longest", profile.longest));
         let pods = custom.pods.as_ref().map(|profile| ("pods.longest", profile.longest));
+        let shared = custom.requests.iter().flat_map(RequestProfile::shared_wildcards);
         Self {
+            shared_wildcards: shared.map(|(field, each)| format!("{field} {each}")).collect(),
             document: custom::document(custom),
             ca: Ca::chosen(&custom.ca),
             longest: requests.into_iter().chain(pods).collect(),

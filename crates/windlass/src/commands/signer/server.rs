@@ -6,6 +6,7 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::{Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
+use windlass_controllers::publish::anchors::{Records, node_trusts, nodes_lacking, records};
 use windlass_controllers::served::{POD_REQUESTS, TRUST_BUNDLES, Wanted};
 use windlass_controllers::signers::config::MANAGED_BY;
 use windlass_pki::parse_certificate_blocks;
@@ -55,6 +56,11 @@ pub struct Bundle {
     pub anchors: Vec<Vec<u8>>,
     /// What they say.
     pub facts: Vec<Facts>,
+    /// What Windlass recorded about them.
+    pub records: Records,
+    /// The nodes that select it and do not have it as it is, if a CA waits for them and they could
+    /// be looked at.
+    pub lacking: Vec<String>,
 }
 
 /// Why there is nothing to be seen.
@@ -81,7 +87,12 @@ pub async fn look(kubeconfig: Option<&Path>) -> Result<Seen, Trouble> {
     let (requests, of_requests) = all(&requests).await?;
     let (pods, of_pods) = newest(&client, POD_REQUESTS).await?;
     let (bundles, of_bundles) = newest(&client, TRUST_BUNDLES).await?;
-    let mut bundles = bundles.iter().filter_map(Bundle::of).collect::<Vec<_>>();
+    let reports = match bundles.iter().filter_map(records).any(|records| is_held(&records)) {
+        true => all(&Api::<DynamicObject>::all_with(client.clone(), &node_trusts())).await?.0,
+        false => Vec::new(),
+    };
+    let bundles = bundles.iter().filter_map(|each| Bundle::of(each, &reports));
+    let mut bundles = bundles.collect::<Vec<_>>();
     bundles.sort_by(|one, other| one.name.cmp(&other.name));
     let asked = requests.iter().map(Asked::of_request);
     let asked = asked.chain(pods.iter().map(Asked::of_pod)).collect();
@@ -106,14 +117,21 @@ impl Seen {
 }
 
 impl Bundle {
-    fn of(bundle: &DynamicObject) -> Option<Self> {
+    fn of(bundle: &DynamicObject, reports: &[DynamicObject]) -> Option<Self> {
         let spec = &bundle.data["spec"];
         let signer = spec["signerName"].as_str().filter(|signer| !signer.is_empty())?;
         let text = spec["trustBundle"].as_str().unwrap_or_default();
         // What cannot be read holds nobody's anchors.
         let certificates = parse_certificate_blocks(text.as_bytes()).unwrap_or_default();
         let (label, value) = MANAGED_BY;
+        let records = records(bundle).unwrap_or_default();
+        let lacking = match is_held(&records) {
+            true => nodes_lacking(bundle, reports.to_vec()),
+            false => Vec::new(),
+        };
         Some(Self {
+            records,
+            lacking,
             name: bundle.name_any(),
             signer: signer.to_owned(),
             ours: bundle.labels().get(label).is_some_and(|found| found == value),
@@ -121,6 +139,11 @@ impl Bundle {
             facts: certificates.iter().map(Facts::of).collect(),
         })
     }
+}
+
+/// Whether a CA waits until nodes have its anchor.
+fn is_held(records: &Records) -> bool {
+    records.values().any(|record| record.hold_until.is_some())
 }
 
 /// All objects of a kind, in the best version that the server has.

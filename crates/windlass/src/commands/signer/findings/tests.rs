@@ -2,7 +2,12 @@ use std::path::Path;
 
 use time::Duration as Span;
 use time::macros::datetime;
+use windlass_controllers::publish::anchors::{Record, Records};
 use windlass_controllers::signers::config::Signers;
+use windlass_pki::{
+    Authority, Issuance, IssuedSubject, PrivateKey, Serial, Subject, SubjectKey, SystemRandom,
+    Usages, Validity, issue_certificate,
+};
 
 use super::super::authority;
 use super::super::server::Bundle;
@@ -29,6 +34,7 @@ fn files(left: Span) -> Ca {
         },
         valid: (from, until),
         anchor: b"anchor".to_vec(),
+        chain: Vec::new(),
     }))
 }
 
@@ -51,6 +57,8 @@ fn facts(ca: Ca) -> Facts {
         ours: true,
         anchors: vec![b"old".to_vec(), b"anchor".to_vec()],
         facts: Vec::new(),
+        records: Records::new(),
+        lacking: Vec::new(),
     };
     let seen = Seen { bundles: vec![bundle], ..Seen::default() };
     Facts { bad_file: None, known, own: Vec::new(), server: Ok(seen) }
@@ -172,6 +180,7 @@ fn asked(name: &str, api: Api, state: State, seconds: i64) -> Asked {
         state,
         since: Some(NOW - Span::seconds(seconds)),
         why: None,
+        chain: None,
     }
 }
 
@@ -264,4 +273,115 @@ fn errors_come_first_and_trouble_is_one_finding() {
     facts.server = Err(Trouble::Unreachable("cannot reach it".into()));
     let severities = findings(&facts, NOW).into_iter().map(|found| found.severity);
     assert_eq!(severities.collect::<Vec<_>>(), [Severity::Error, Severity::Warning]);
+}
+
+#[test]
+fn wildcards_that_several_share_are_told() {
+    let text = |names: &str, who: &str| {
+        format!(
+            "{{apiVersion: windlass.dev/v1, kind: Signers, signers: [{{name: a.b/c, \
+             ca: {{made: {{directory: /nowhere/ca}}}}, requests: {{usages: [any], longest: 24h, \
+             dnsNames: [{names}], uris: ['spiffe://a/*'], approval: {who}}}}}]}}"
+        )
+    };
+    let two = "{automatic: {users: ['system:node:a', 'system:node:b']}}";
+    let both = "dnsNames *.a.b, uris spiffe://a/*";
+    let table = [
+        ("'*.a.b', c.a.b", two, Some(both)),
+        ("'*.a.b'", "{automatic: {groups: ['system:nodes']}}", Some(both)),
+        ("'{node}.a.b', '*.{node}.a.b'", two, Some("uris spiffe://a/*")),
+        ("'*.a.b'", "{automatic: {users: ['system:node:a']}}", None),
+        ("'*.a.b'", "manual", None),
+    ];
+    for (names, who, shared) in table {
+        let text = text(names, who);
+        let Signers { signers } = Signers::parse(Path::new("signers.yaml"), &text).unwrap();
+        let known = Known { ca: Ca::Elsewhere, ..Known::custom(&signers[0]) };
+        let facts = Facts { bad_file: None, known: vec![known], server: Err(Trouble::NotAsked) };
+        let wanted = shared.map(|shared| {
+            format!(
+                "warning a.b/c: several requesters share {shared}: each can obtain the others' names; \
+                 tie names to the requester, for example {{node}}.example.com"
+            )
+        });
+        assert_eq!(told(&facts), Vec::from_iter(wanted), "{names} {who}");
+    }
+}
+
+fn authority_of(name: &str) -> Authority {
+    let validity = Validity::new(NOW - Span::DAY, NOW + Span::days(99)).unwrap();
+    let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
+    let serial = Serial::random(&SystemRandom::new()).unwrap();
+    Authority::self_signed(&subject, validity, key, serial).unwrap()
+}
+
+/// A request with a certificate of this CA that ends after so long.
+fn issued(name: &str, ca: &Authority, left: Span) -> Asked {
+    let key = PrivateKey::generate().unwrap();
+    let issued = issue_certificate(
+        ca,
+        &Issuance {
+            subject: IssuedSubject::new("leaf", &[]),
+            alt_names: windlass_pki::AltNames::default(),
+            usages: Usages::from_names(&["digital signature", "server auth"]).unwrap(),
+            validity: Validity::new(NOW - Span::HOUR, NOW + left).unwrap(),
+            public_key: &SubjectKey::from_der(key.public_key().as_der()).unwrap(),
+            serial: Serial::random(&SystemRandom::new()).unwrap(),
+        },
+    );
+    let chain = Some(issued.unwrap().to_pem());
+    Asked { chain, ..asked(name, Api::Request, State::Issued, 50) }
+}
+
+/// The finding: both leaves are of a CA whose anchor has left the bundle, and nothing was wrong.
+#[test]
+fn certificates_without_a_published_anchor_are_told() {
+    let (old, new) = (authority_of("ca"), authority_of("ca"));
+    let der = |ca: &Authority| ca.certificate().der().to_vec();
+    let facts_with = |anchors: Vec<Vec<u8>>, asked: Vec<Asked>| {
+        let ca = with(files(Span::days(99)), |files| files.anchor = der(&new));
+        let mut facts = facts(ca);
+        let seen = facts.server.as_mut().unwrap();
+        seen.bundles[0].anchors = anchors;
+        seen.asked = asked;
+        facts
+    };
+    let leaves = || {
+        vec![
+            issued("one", &old, Span::hours(22)),
+            issued("two", &old, Span::hours(23)),
+            issued("three", &new, Span::hours(23)),
+            issued("expired", &old, -Span::SECOND),
+        ]
+    };
+    assert_eq!(told(&facts_with(vec![der(&new), der(&old)], leaves())), [""; 0]);
+    let lost = "error a.b/c: certificates issued under a CA whose trust anchor is not published: 2, \
+                the last to expire is of two, at 2026-06-02T11:00:00Z; renew them, or publish the \
+                anchor again";
+    assert_eq!(told(&facts_with(vec![der(&new)], leaves())), [lost]);
+    // Of a signer that publishes nothing, nobody knows how it is trusted.
+    let elsewhere = Asked { signer: "x.y/z".into(), ..issued("one", &old, Span::HOUR) };
+    assert_eq!(told(&facts_with(vec![der(&new)], vec![elsewhere])), [""; 0]);
+}
+
+#[test]
+fn a_ca_that_waits_for_nodes_is_told() {
+    let held = |hold_until: Option<OffsetDateTime>, lacking: &[&str]| {
+        let mut facts = facts(files(Span::days(99)));
+        let bundle = &mut facts.server.as_mut().unwrap().bundles[0];
+        let name: String =
+            windlass_pki::fingerprint(b"anchor").iter().map(|byte| format!("{byte:02x}")).collect();
+        bundle.records = Records::from([(name, Record { hold_until, ..Record::default() })]);
+        bundle.lacking = lacking.iter().map(|node| (*node).to_owned()).collect();
+        told(&facts)
+    };
+    assert_eq!(held(None, &[]), [""; 0]);
+    assert_eq!(held(Some(NOW), &["n1"]), [""; 0]);
+    let waits = "error a.b/c: the CA of ca.crt does not sign yet: it waits until nodes have its trust \
+                 anchor, at the latest until 2026-06-01T12:01:00Z;";
+    let minute = Some(NOW + Span::MINUTE);
+    assert_eq!(held(minute, &[]), [format!("{waits} no node is known to lack it")]);
+    assert_eq!(held(minute, &["n1"]), [format!("{waits} nodes without it: 1 (n1)")]);
+    let many = held(minute, &["1", "2", "3", "4", "5", "6"]);
+    assert_eq!(many, [format!("{waits} nodes without it: 6 (1, 2, 3, 4, 5, …)")]);
 }

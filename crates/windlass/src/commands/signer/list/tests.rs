@@ -1,6 +1,8 @@
 use time::macros::datetime;
 
 use super::super::asked::{Asked, Kind as Api, State};
+use windlass_controllers::publish::anchors::Records;
+
 use super::*;
 
 const NOW: OffsetDateTime = datetime!(2026-06-01 12:00 UTC);
@@ -18,7 +20,15 @@ fn certificate(days: i64) -> Facts {
 
 fn bundle(name: &str, signer: &str, days: i64) -> Bundle {
     let facts = vec![certificate(days)];
-    Bundle { name: name.into(), signer: signer.into(), ours: true, anchors: Vec::new(), facts }
+    Bundle {
+        name: name.into(),
+        signer: signer.into(),
+        ours: true,
+        anchors: Vec::new(),
+        facts,
+        records: Records::new(),
+        lacking: Vec::new(),
+    }
 }
 
 fn seen() -> Seen {
@@ -29,6 +39,7 @@ fn seen() -> Seen {
         state,
         since: Some(NOW - time::Duration::seconds(seconds)),
         why: None,
+        chain: None,
     };
     let client = "kubernetes.io/kube-apiserver-client";
     Seen {
