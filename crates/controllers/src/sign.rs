@@ -119,7 +119,7 @@ pub fn kubelet_serving_anchors(signers: &[BuiltIn]) -> Option<CustomSigner> {
         pods: None,
         publish: Some(Publication { bundle, labels: BTreeMap::new() }),
     };
-    Some(CustomSigner { custom, ca: ca.clone() })
+    Some(CustomSigner::new(custom, ca.clone()))
 }
 
 /// Says which of Kubernetes' own signers do not sign.

@@ -204,8 +204,9 @@ impl Advertiser {
         let expected = [StatusCode::CONFLICT, StatusCode::NOT_FOUND].contains(&response.status());
         if !response.status().is_success() && !expected {
             let code = response.status().as_u16();
-            let Ok(body) = response.into_body().collect().await.map(|body| body.to_bytes());
-            let message = serde_json::from_slice::<Value>(&body).unwrap_or_default();
+            let body = response.into_body().collect().await.map(|body| body.to_bytes());
+            let message = serde_json::from_slice::<Value>(&body.unwrap_or_default());
+            let message = message.unwrap_or_default();
             let message = message["message"].as_str().unwrap_or_default();
             tracing::warn!(path, code, message, "cannot publish the address of the API server");
         }

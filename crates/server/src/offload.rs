@@ -25,7 +25,13 @@ impl Offload {
         let for_others = (seats / limits::SEATS_FOR_OTHERS).max(1);
         // Flow control has bounded how many requests can come to wait here.
         let (per_user, in_all) = (usize::MAX, usize::MAX);
-        Offload(Pool::new(Bounds { seats, of_one: seats - for_others, per_user, in_all }))
+        Offload(Pool::new(Bounds {
+            seats,
+            of_one: seats - for_others,
+            heaviest: 1,
+            per_user,
+            in_all,
+        }))
     }
 
     /// Does the work of one stage for `user`: at once if it is about a `size` below [`limits::LARGE`], else on one of
@@ -39,7 +45,7 @@ impl Offload {
         if size < limits::LARGE {
             return work();
         }
-        let _seat = match self.0.enter(&user.name) {
+        let _seat = match self.0.enter(&user.name, 1) {
             Entry::Seat(seat) => seat,
             Entry::Place(place) => {
                 place.wait(limits::REQUEST).await.map_err(|_| Error::TooManyRequests)?

@@ -305,7 +305,7 @@ impl Publisher {
         let anchors = Anchor::in_text(text(object));
         // One that was put there since is not what nodes were asked to have.
         let current = signer.ca.current().map(|ca| Anchor::of(ca.anchor()));
-        if current.is_some_and(|current| !anchors.contains(&current)) {
+        if !current.is_some_and(|current| anchors.contains(&current)) {
             return false;
         }
         let wanted = Wanted {

@@ -98,10 +98,10 @@ impl CaRollout {
 
     /// The CA that signs now, or why there is none.
     pub fn choose(&self, now: OffsetDateTime) -> Result<Arc<Ca>, Held> {
-        let newest = self.source.current().ok_or_else(|| Held {
-            reason: ca::UNAVAILABLE,
-            message: self.source.unavailable(),
-        })?;
+        let newest = self
+            .source
+            .current()
+            .ok_or_else(|| Held { reason: ca::UNAVAILABLE, message: self.source.unavailable() })?;
         let mut state = self.lock();
         let held = state.reason_to_hold(&newest, now);
         let before = state.signing.clone();

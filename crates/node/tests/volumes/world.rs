@@ -105,7 +105,7 @@ impl World {
         std::fs::write(&files[1], pair.key().to_pem().unwrap().as_bytes()).unwrap();
         let clock: windlass_controllers::Clock = Arc::new(OffsetDateTime::now_utc);
         let [certificate, key] = files;
-        let ca = CaSource::files(certificate, key, clock.clone()).unwrap();
+        let ca = CaSource::files(certificate, key, clock.clone());
         let text = format!(
             "{{apiVersion: windlass.dev/v1, kind: Signers, signers: [{{name: {SIGNER}, \
              ca: {{files: {{certificate: ca.crt, key: ca.key}}}}, pods: {{trustDomain: example.com}}}}]}}"

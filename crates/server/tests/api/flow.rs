@@ -5,6 +5,7 @@ use futures::FutureExt;
 use http::Method;
 use http_body_util::{BodyExt, Empty, StreamBody};
 use serde_json::json;
+use std::sync::Arc;
 use windlass_server::body::Incoming;
 use windlass_server::chain::{self, flow::Limits};
 use windlass_server::peer::Peer;
@@ -45,7 +46,8 @@ async fn a_watch_keeps_no_seat() {
 /// A value of a gauge of the level for everyone.
 async fn gauge(server: &TestServer, name: &str) -> usize {
     // As a part of the process, which needs no seat.
-    let local = Peer::local(User::authenticated("admin", "", vec!["system:masters".into()]));
+    let admin = User::authenticated("admin", "", vec!["system:masters".into()]);
+    let local = Arc::new(Peer::local(admin));
     let body = Empty::new().map_err(Into::into).boxed_unsync();
     let request = http::Request::builder().uri("/metrics").body(body).unwrap();
     let response = chain::handle(&server.server, &local, request).await;

@@ -35,7 +35,7 @@ impl Trial {
         let dir = tempfile::tempdir().unwrap();
         let old = put(dir.path(), "old", hours);
         let files = (dir.path().join("crt"), dir.path().join("key"));
-        let source = CaSource::chain(files.0, files.1, Arc::new(|| NOW)).unwrap();
+        let source = CaSource::chain(files.0, files.1, Arc::new(|| NOW));
         let rollout = CaRollout::new("a.b/trial", source.clone(), HOUR);
         Trial { dir, source, rollout, old }
     }
