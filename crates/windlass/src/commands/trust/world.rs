@@ -43,7 +43,7 @@ enum What {
 
 /// Something that was seen, or why nothing can be.
 enum Seen {
-    Object(What, Event<DynamicObject>),
+    Object(What, Box<Event<DynamicObject>>),
     /// A Node may be large, so it is read as what it is and only what matters is kept.
     Node(Box<Event<Node>>),
     Failed(What, watcher::Error),
@@ -126,8 +126,8 @@ impl Server {
     /// Takes note of an event; which list it ends.
     fn take(&mut self, seen: Seen) -> Option<What> {
         match seen {
-            Seen::Object(What::Bundles, event) => self.take_bundle(event),
-            Seen::Object(_, event) => self.take_report(event),
+            Seen::Object(What::Bundles, event) => self.take_bundle(*event),
+            Seen::Object(_, event) => self.take_report(*event),
             Seen::Node(event) => self.take_node(*event),
             Seen::Failed(..) => None,
         }
@@ -188,7 +188,7 @@ fn watch(client: &Client, what: What, resource: &ApiResource) -> BoxStream<'stat
     let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
     let events = watcher(api, config()).default_backoff();
     let seen = events.map(move |event| match event {
-        Ok(event) => Seen::Object(what, event),
+        Ok(event) => Seen::Object(what, Box::new(event)),
         Err(error) => Seen::Failed(what, error),
     });
     seen.boxed()
