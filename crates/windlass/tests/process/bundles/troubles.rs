@@ -218,7 +218,7 @@ fn what_belongs_to_others() {
     let message = scene.failed("roots", "SyncConfigMapTargetFailed");
     let words = "Failed to sync bundle ConfigMap to namespace \"default\": ";
     assert!(message.starts_with(words), "{message}");
-    assert!(message.contains("Only one reference can have Controller set to true"), "{message}");
+    assert!(message.ends_with("it is controlled by ConfigMap owner"), "{message}");
     assert!(!message.contains("more: "), "{message}");
     assert_eq!(scene.target("configmaps", "default", "roots"), before);
     // The others do not wait for that one.
