@@ -47,7 +47,18 @@ use crate::user::User;
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// Answers one request.
+/// Whether a request was authenticated: an extension of its response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Authentication {
+    /// The caller has a credential that holds.
+    Succeeded,
+    /// The caller is anonymous, or has a credential that does not hold.
+    Failed,
+    /// The request ended before that was known.
+    Unknown,
+}
+
+/// Answers one request. The response has an [`Authentication`] among its extensions.
 pub async fn handle(
     server: &Arc<Server>,
     peer: &Arc<Peer>,
@@ -70,6 +81,12 @@ pub async fn handle(
         }
     };
     drop(counted);
+    let authentication = match (&record.user, &outcome) {
+        (Some(user), _) if user.is_anonymous() => Authentication::Failed,
+        (Some(_), _) => Authentication::Succeeded,
+        (None, Err(Error::Unauthorized)) => Authentication::Failed,
+        (None, _) => Authentication::Unknown,
+    };
     let mut response = match outcome {
         Ok(response) => {
             record.answered(&response);
@@ -81,6 +98,7 @@ pub async fn handle(
         }
     };
     record.complete().await;
+    response.extensions_mut().insert(authentication);
     let headers = response.headers_mut();
     headers.insert(AUDIT_ID, audit_id.clone());
     // Documents whose address is their content say so themselves.

@@ -33,12 +33,42 @@ pub const HEADERS: usize = 128 * 1024;
 /// not pile up (CVE-2026-73500).
 pub const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// From the first byte of a request to the end of its headers, and from the TLS handshake to the
-/// first request.
+/// From the TLS handshake to the end of the first request's header.
 pub const HEADER_READ: Duration = Duration::from_secs(30);
 
-/// How long a client may leave unread what was sent to it before its connection is cut.
+/// How long a connection may be without an open request, and how long the header of a later request may take
+/// over HTTP/1. kube-apiserver closes after 90 s. client-go and hyper give up idle connections after 90 s
+/// themselves: a little later, they are not closed while a request is on its way.
+pub const IDLE: Duration = Duration::from_secs(95);
+
+/// How long a connection may take to end after its graceful shutdown has begun and its last request is
+/// answered.
+pub const CLOSING: Duration = Duration::from_secs(10);
+
+/// How long a client may leave unread what is sent to it before its HTTP/2 stream is reset, or its
+/// connection closed. What is read in this time must be a [`FRAME`], which is 4 kbit/s.
 pub const UNREAD: Duration = Duration::from_secs(60);
+
+/// Open connections, where descriptors allow: 10,000 watches through a proxy that speaks HTTP/1, three times.
+pub const CONNECTIONS: usize = 32_768;
+
+/// The part of the connections that one address never takes, as one in so many. A fleet behind address
+/// translation, a balancer or a local proxy is one address, so it must be small.
+pub const CONNECTIONS_FOR_OTHERS: usize = 4;
+
+/// Connections without an authenticated request, as every agent of a fleet has after a restart. An idle one
+/// costs some 30 KiB.
+pub const UNAUTHENTICATED_CONNECTIONS: usize = 2048;
+
+/// Answers to unauthenticated requests that are not yet written. Each costs some 6 KiB with its stream, and
+/// a client that reads has it for milliseconds.
+pub const UNAUTHENTICATED_ANSWERS: usize = 1024;
+
+/// How long to wait after a connection could not be accepted.
+pub const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+
+/// Log lines per second about connections that were refused or could not be accepted.
+pub const CONNECTION_LOG_RATE: f64 = 0.1;
 
 /// The longest a request that is not a watch may take, and the default of `?timeout=`.
 pub const REQUEST: Duration = Duration::from_secs(60);
@@ -54,9 +84,9 @@ pub const CATCH_UP: Duration = Duration::from_secs(10);
 /// within this time, and then nobody should have gone away.
 pub const CUT_OFF: Duration = Duration::from_secs(10);
 
-/// Streams one HTTP/2 connection may have open: client-go opens one per watch, a few hundred for a
-/// large informer set.
-pub const STREAMS: u32 = 1000;
+/// Streams one HTTP/2 connection may have open; Kubernetes' number. client-go opens another connection when
+/// it has more watches.
+pub const STREAMS: u32 = 100;
 
 /// How often a writer tries again when its object changes under it.
 pub const UPDATE_RETRIES: usize = 64;

@@ -1,33 +1,40 @@
 //! From a socket to requests: accept, TLS, HTTP/1.1 or HTTP/2, and an orderly end.
 
+mod connection;
+mod connections;
+mod exchange;
+
 use std::convert::Infallible;
-use std::pin::{Pin, pin};
+use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
 use http::header::CONNECTION;
-use http::{HeaderValue, Version};
-use http_body::{Frame, SizeHint};
+use http::{HeaderValue, Response, Version};
 use http_body_util::BodyExt;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
+use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
-use crate::body::{Body, BodyError, Received};
+pub use connections::{ConnectionLimits, Connections, Deadlines};
+
+use crate::body::{Body, Received};
+use crate::chain::{self, Authentication};
+use crate::limits;
 use crate::peer::Peer;
 use crate::server::Server;
 use crate::tls::HandshakeLog;
-use crate::{chain, limits};
+use connection::{Connection, Verdict};
+use exchange::{Answer, Exchange, Open, StreamExecutor};
 
 /// Encrypted bytes that wait for one connection's socket. When a large event goes to thousands of
 /// watchers at once, this times their number is held.
@@ -38,12 +45,13 @@ pub async fn serve(
     server: Arc<Server>,
     listener: TcpListener,
     tls: Arc<ArcSwap<ServerConfig>>,
+    connections: Arc<Connections>,
     mut shutdown: watch::Receiver<bool>,
     grace: Duration,
 ) {
-    let graceful = GracefulShutdown::new();
+    let (alive, mut ended) = mpsc::channel::<Infallible>(1);
     let (open, requests) = mpsc::channel(1);
-    let http = Arc::new(http());
+    let http = Arc::new(http(&connections.deadlines));
     let failures = Arc::new(HandshakeLog::default());
     loop {
         let accepted = tokio::select! {
@@ -53,31 +61,33 @@ pub async fn serve(
         let (stream, address) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of descriptors, most likely: wait for some to come back.
-                tracing::warn!(%error, "accept failed");
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                recover(&connections, &error).await;
                 continue;
             }
         };
-        let watcher = graceful.watcher();
+        let Ok(admission) = connections.admit(address.ip()) else { continue };
         let acceptor = TlsAcceptor::from(tls.load_full());
-        let (server, http, open) = (server.clone(), http.clone(), open.downgrade());
-        let failures = failures.clone();
+        let context = Context {
+            server: server.clone(),
+            http: http.clone(),
+            open: open.downgrade(),
+            shutdown: shutdown.clone(),
+            failures: failures.clone(),
+        };
+        let alive = alive.clone();
         tokio::spawn(async move {
-            set_options(&stream);
-            let accept = acceptor.accept_with(stream, |tls| tls.set_buffer_limit(Some(TLS_BUFFER)));
-            let handshake = tokio::time::timeout(limits::HANDSHAKE, accept);
-            match handshake.await {
-                Ok(Ok(stream)) => connection(server, &http, stream, address, watcher, open).await,
-                Ok(Err(error)) => failures.report(address, &error),
-                Err(_) => tracing::debug!(%address, "no TLS handshake in time"),
+            tokio::select! {
+                () = admission.0.aborted() => tracing::debug!(%address, "connection closed"),
+                () = converse(context, &admission.0, acceptor, stream, address) => {}
             }
+            drop((admission, alive));
         });
     }
     drop(listener);
     drop(open);
+    drop(alive);
     tokio::select! {
-        () = graceful.shutdown() => {}
+        None = ended.recv() => {}
         () = all_answered(requests) => {}
         () = tokio::time::sleep(grace) => {
             tracing::warn!("requests were still open when the grace period ended");
@@ -85,8 +95,19 @@ pub async fn serve(
     }
 }
 
-/// An open request: there is nothing in it, it is only counted.
-type Open = mpsc::Sender<Infallible>;
+/// Waits a moment after a connection could not be accepted. If descriptors have run out, an idle
+/// unauthenticated connection gives one back.
+async fn recover(connections: &Connections, error: &std::io::Error) {
+    connections.counts.accept_errors.fetch_add(1, Ordering::Relaxed);
+    if let Some(suppressed) = connections.accept_errors.admit(1, std::time::Instant::now()) {
+        tracing::warn!(%error, suppressed, "accept failed");
+    }
+    let exhausted = [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error()));
+    if exhausted.contains(&error.raw_os_error()) {
+        connections.evict_one();
+    }
+    tokio::time::sleep(limits::ACCEPT_RETRY).await;
+}
 
 /// Waits until no request is open, and a moment longer for the last bytes of answers.
 ///
@@ -96,85 +117,119 @@ async fn all_answered(mut requests: mpsc::Receiver<Infallible>) {
     tokio::time::sleep(limits::DRAIN).await;
 }
 
+/// What the connections of a listener share.
+struct Context {
+    server: Arc<Server>,
+    http: Arc<Builder<StreamExecutor>>,
+    open: mpsc::WeakSender<Infallible>,
+    shutdown: watch::Receiver<bool>,
+    failures: Arc<HandshakeLog>,
+}
+
 type TlsStream = tokio_rustls::server::TlsStream<TcpStream>;
 
-async fn connection(
-    server: Arc<Server>,
-    http: &Builder<TokioExecutor>,
-    stream: TlsStream,
-    address: std::net::SocketAddr,
-    watcher: hyper_util::server::graceful::Watcher,
-    open: mpsc::WeakSender<Infallible>,
+/// A connection from its TLS handshake to its end.
+async fn converse(
+    context: Context,
+    connection: &Arc<Connection>,
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    address: SocketAddr,
 ) {
+    set_options(&stream);
+    let accept = acceptor.accept_with(stream, |tls| tls.set_buffer_limit(Some(TLS_BUFFER)));
+    let deadline = connection.connections.deadlines.handshake;
+    match tokio::time::timeout(deadline, accept).await {
+        Ok(Ok(stream)) => requests(context, connection, stream, address).await,
+        Ok(Err(error)) => context.failures.report(address, &error),
+        Err(_) => tracing::debug!(%address, "TLS handshake timed out"),
+    }
+}
+
+/// Answers the requests of a connection, and closes it when it is idle, unread or no longer wanted.
+async fn requests(
+    context: Context,
+    connection: &Arc<Connection>,
+    stream: TlsStream,
+    address: SocketAddr,
+) {
+    connection.established();
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let chain = chain.iter().map(|c| c.clone().into_owned()).collect();
     let peer = Arc::new(Peer::tls(address, chain));
-    let asked = Arc::new(AtomicBool::new(false));
-    let asking = asked.clone();
-    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-        asking.store(true, Ordering::Relaxed);
-        let (server, peer, open) = (server.clone(), peer.clone(), open.upgrade());
-        async move {
-            let request =
-                request.map(|body| Received::new(body).map_err(Into::into).boxed_unsync());
-            let one = request.version() <= Version::HTTP_11;
-            let mut response = chain::handle(&server, &peer, request).await;
-            if one && server.is_leaving() {
-                // The client turns elsewhere between two requests; later, it might do so within one.
-                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-            }
-            Ok::<_, Infallible>(response.map(|body| Answer::new(body, open)))
-        }
+    let Context { server, http, open, mut shutdown, .. } = context;
+    let service = service_fn(|request| {
+        let exchange = Exchange::begin(connection);
+        answer(server.clone(), peer.clone(), exchange, open.upgrade(), request)
     });
-    let connection = http.serve_connection(TokioIo::new(stream), service).into_owned();
-    let mut connection = pin!(watcher.watch(connection));
-    let ended = match tokio::time::timeout(limits::HEADER_READ, &mut connection).await {
-        Ok(ended) => ended,
-        // The libraries have no deadline for the first bytes, nor for the start of HTTP/2.
-        Err(_) if !asked.load(Ordering::Relaxed) => {
-            tracing::debug!(%address, "no request in time");
-            return;
+    let mut talk = pin!(http.serve_connection(TokioIo::new(stream), service));
+    let mut check = pin!(tokio::time::sleep(Duration::ZERO));
+    let mut leaving = false;
+    loop {
+        tokio::select! {
+            ended = talk.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%address, %error, "connection ended");
+                }
+                return;
+            }
+            () = connection.closing(), if !leaving => leaving = true,
+            _ = shutdown.wait_for(|down| *down), if !leaving => {
+                leaving = true;
+                connection.close_gracefully();
+            }
+            () = check.as_mut() => match connection.check(connection.connections.now()) {
+                Verdict::Wait(time) => {
+                    check.as_mut().reset(tokio::time::Instant::now() + time);
+                    continue;
+                }
+                Verdict::Idle => {
+                    connection.close_gracefully();
+                    continue;
+                }
+                Verdict::Abort(reason) => {
+                    tracing::debug!(%address, reason, "connection closed");
+                    return;
+                }
+            },
         }
-        Err(_) => connection.await,
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%address, %error, "connection ended");
+        talk.as_mut().graceful_shutdown();
+        // The time that the client has to leave begins.
+        check.as_mut().reset(tokio::time::Instant::now());
     }
 }
 
-/// A body that keeps its request open until it is written.
-struct Answer {
-    body: Body,
-    _open: Option<Open>,
-}
-
-impl Answer {
-    fn new(body: Body, open: Option<Open>) -> Answer {
-        // Watches end by themselves when the server does. One whose client does not read cannot
-        // even do that, and is not waited for.
-        let open = open.filter(|_| !matches!(body, Body::Watch(_)));
-        Answer { body, _open: open }
+/// Answers one request. An unauthenticated one is the last of its connection, as in Kubernetes
+/// (`UnauthenticatedHTTP2DOSMitigation`): what a connection holds is not for everybody to keep.
+async fn answer(
+    server: Arc<Server>,
+    peer: Arc<Peer>,
+    exchange: Arc<Exchange>,
+    open: Option<Open>,
+    request: hyper::Request<hyper::body::Incoming>,
+) -> Result<Response<Answer>, Infallible> {
+    exchange.attach();
+    let request = request.map(|body| Received::new(body).map_err(Into::into).boxed_unsync());
+    let one = request.version() <= Version::HTTP_11;
+    let mut response = chain::handle(&server, &peer, request).await;
+    let connection = &exchange.connection;
+    let known = response.extensions().get().copied();
+    match known.unwrap_or(Authentication::Unknown) {
+        Authentication::Succeeded => connection.set_authenticated(),
+        Authentication::Unknown if connection.is_authenticated() => {}
+        Authentication::Unknown | Authentication::Failed => {
+            connection.close_gracefully();
+            // Watches have a bound of their own, and nothing to write most of the time.
+            if !matches!(response.body(), Body::Watch(_)) {
+                exchange.set_unauthenticated();
+            }
+        }
     }
-}
-
-impl http_body::Body for Answer {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+    if one && (server.is_leaving() || connection.is_closing()) {
+        // The client turns elsewhere between two requests; later, it might do so within one.
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
+    Ok(response.map(|body| Answer::new(body, exchange, open)))
 }
 
 /// What the kernel is to do for a connection. None of it is worth refusing one for.
@@ -187,12 +242,14 @@ fn set_options(stream: &TcpStream) {
     let _ = sockopt::set_socket_keepalive(stream, true);
 }
 
-fn http() -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
+fn http(deadlines: &Deadlines) -> Builder<StreamExecutor> {
+    let mut builder = Builder::new(StreamExecutor);
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(limits::HEADER_READ)
+        // This time begins with the end of the request before, and an idle connection has no header to
+        // send. The first header of a connection has a shorter deadline.
+        .header_read_timeout(deadlines.idle)
         .max_buf_size(limits::HEADERS);
     builder
         .http2()

@@ -39,6 +39,11 @@ impl User {
         User { name: ANONYMOUS.into(), groups: vec![UNAUTHENTICATED.into()], ..User::default() }
     }
 
+    /// Whether the caller has not been authenticated, by Kubernetes' criteria.
+    pub fn is_anonymous(&self) -> bool {
+        self.name == ANONYMOUS || self.is_in(UNAUTHENTICATED)
+    }
+
     /// Whether the caller is in `group`.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)

@@ -25,7 +25,9 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use windlass_pki::AltName;
 
-pub use access::{AccessArgs, AuditArgs, AuditLevel, AuditMode, InflightArgs};
+pub use access::{
+    AccessArgs, AuditArgs, AuditLevel, AuditMode, ConnectionArgs, InflightArgs,
+};
 pub use bundles::{BundleCommand, BundleStatusArgs, BundleSyncArgs};
 pub use controllers::{ControllersArgs, ElectionArgs, IssuingArgs, NodeMonitorArgs};
 pub use etcd::EtcdArgs;
@@ -218,6 +220,8 @@ pub struct ServeArgs {
     pub access: AccessArgs,
     #[command(flatten)]
     pub inflight: InflightArgs,
+    #[command(flatten)]
+    pub connections: ConnectionArgs,
     #[command(flatten)]
     pub audit: AuditArgs,
     #[command(flatten)]

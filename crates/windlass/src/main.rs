@@ -3,6 +3,7 @@
 mod cli;
 mod commands;
 mod datadir;
+mod descriptors;
 mod expiry;
 mod logging;
 mod plane;

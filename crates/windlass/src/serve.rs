@@ -23,6 +23,7 @@ use windlass_server::audit::{AnonymousReads, Audit, Mode, Rotation};
 use windlass_server::chain::admission::Plugins;
 use windlass_server::chain::flow;
 use windlass_server::features::Features;
+use windlass_server::listen::{Connections, Deadlines};
 use windlass_server::local::Local;
 use windlass_server::server::{Server, Setup, start, system_clock};
 use windlass_server::tokens::TokenSigner;
@@ -30,11 +31,12 @@ use windlass_server::user::{MASTERS, User};
 use windlass_store::{Embedded, Options, Store};
 
 use crate::cli::{
-    AccessArgs, AuditArgs, AuditLevel, AuditMode, BundleSyncArgs, EtcdArgs, FeatureGate,
-    InflightArgs, IssuingArgs, NodeMonitorArgs, Plugin,
+    AccessArgs, AuditArgs, AuditLevel, AuditMode, BundleSyncArgs, ConnectionArgs, EtcdArgs,
+    FeatureGate, InflightArgs, IssuingArgs, NodeMonitorArgs, Plugin,
 };
 use crate::commands::data_dir;
 use crate::datadir::{DataDir, Layout};
+use crate::descriptors::{connection_limits, raise_limit};
 use crate::{plane, shell};
 use certificates::Certificates;
 
@@ -64,6 +66,8 @@ pub struct Settings {
     pub etcd: EtcdArgs,
     /// How much is worked on at a time.
     pub inflight: InflightArgs,
+    /// How many connections may be open.
+    pub connections: ConnectionArgs,
     /// Where requests are written down.
     pub audit: AuditArgs,
     /// The address in the endpoints of the Service `default/kubernetes`; chosen if absent.
@@ -145,7 +149,10 @@ async fn run(settings: Settings) -> Result<()> {
     let store = open(&settings.store)?;
     let custom = options.as_ref().map(|options| options.custom.as_slice()).unwrap_or_default();
     let certificates = Arc::new(Certificates::new(&settings, custom, system_clock()));
-    let more = metric_sources(node.as_ref(), &certificates);
+    let limits = connection_limits(&settings.connections, raise_limit());
+    let connections = Connections::new(limits, Deadlines::default());
+    let mut more = metric_sources(node.as_ref(), &certificates);
+    more.push(connections.source());
     let signs = (leaving.clone(), shutdown.clone());
     let (server, tls) = assemble(&settings, &store, more, signs).await?;
     rustix::net::listen(&settings.listener, BACKLOG)
@@ -157,6 +164,7 @@ async fn run(settings: Settings) -> Result<()> {
         server.clone(),
         listener,
         tls,
+        connections,
         shutdown.clone(),
         settings.shutdown_grace,
     );

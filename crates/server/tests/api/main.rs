@@ -1,4 +1,4 @@
-//! The server in process, through its request chain: no socket, everything else real.
+//! The server in process, through its request chain: no socket (but for `transport`), everything else real.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
@@ -40,5 +40,6 @@ mod policy;
 mod protobuf;
 mod replicas;
 mod replicas_access;
+mod transport;
 mod views;
 mod watches;

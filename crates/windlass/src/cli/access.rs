@@ -87,6 +87,20 @@ pub struct InflightArgs {
     pub min_request_timeout: u32,
 }
 
+/// How many connections are open at a time.
+#[derive(Clone, Copy, Debug, Args)]
+#[command(next_help_heading = "Access")]
+pub struct ConnectionArgs {
+    /// Connections open at a time. At the limit, the oldest idle connection that was never authenticated
+    /// makes room for a new one [default: 32768, or what the limit on open files allows].
+    #[arg(long, value_name = "NUMBER")]
+    pub max_connections: Option<NonZeroUsize>,
+    /// Connections open at a time from one address, or one /64 of IPv6. A proxy is one address
+    /// [default: three quarters of --max-connections].
+    #[arg(long, value_name = "NUMBER")]
+    pub max_connections_per_address: Option<NonZeroUsize>,
+}
+
 /// Where requests are written down.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Audit")]

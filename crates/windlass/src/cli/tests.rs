@@ -81,6 +81,8 @@ fn refuses_what_makes_no_sense() {
         "windlass up --max-requests-inflight 0",
         "windlass up --min-request-timeout 0",
         "windlass up --min-request-timeout 86401",
+        "windlass up --max-connections 0",
+        "windlass up --max-connections-per-address none",
         "windlass up --audit-log-maxage 3",
         "windlass up --audit-log-mode blocking-strict",
         "windlass up --audit-log-path a --audit-log-mode strict",

@@ -45,6 +45,7 @@ pub fn run(arguments: ServerArgs) -> Result<()> {
         access: arguments.serve.access,
         etcd: arguments.serve.etcd,
         inflight: arguments.serve.inflight,
+        connections: arguments.serve.connections,
         audit: arguments.serve.audit,
         advertise_address: arguments.serve.advertise_address,
         controllers: None,

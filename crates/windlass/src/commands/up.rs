@@ -33,6 +33,7 @@ pub fn run(arguments: UpArgs) -> Result<()> {
         access: arguments.serve.access,
         etcd: arguments.serve.etcd,
         inflight: arguments.serve.inflight,
+        connections: arguments.serve.connections,
         audit: arguments.serve.audit,
         advertise_address: arguments.serve.advertise_address,
         controllers: Some((arguments.issuing, arguments.bundles, arguments.nodes)),

@@ -1,0 +1,412 @@
+//! Connections over TCP and TLS: which are closed, when, and what that does to the others.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use h2::client::{ResponseFuture, SendRequest};
+use http::{Method, Request, StatusCode};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::json;
+use time::OffsetDateTime;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use windlass_pki::{
+    AltName, Authority, Leaf, PrivateKey, Purpose, Serial, Subject, SystemRandom, Validity, issue,
+};
+use windlass_server::listen::{ConnectionLimits, Connections, Deadlines, serve};
+use windlass_server::tls;
+
+use crate::fixture::TestServer;
+
+/// Longer than anything healthy takes, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// A server on a socket.
+struct Transport {
+    server: TestServer,
+    connections: Arc<Connections>,
+    address: SocketAddr,
+    connector: TlsConnector,
+    serving: JoinHandle<()>,
+}
+
+impl Drop for Transport {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+impl Transport {
+    async fn start(limits: ConnectionLimits, deadlines: Deadlines) -> Transport {
+        let server = TestServer::start().await;
+        let (config, connector) = certificates();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections = Connections::new(limits, deadlines);
+        let config = Arc::new(ArcSwap::from_pointee(config));
+        let shutdown = server.server.shutdown.clone();
+        let serving = serve(
+            server.server.clone(),
+            listener,
+            config,
+            connections.clone(),
+            shutdown,
+            Duration::ZERO,
+        );
+        Transport { server, connections, address, connector, serving: tokio::spawn(serving) }
+    }
+
+    async fn with(change: impl FnOnce(&mut Deadlines)) -> Transport {
+        let mut deadlines = Deadlines::default();
+        change(&mut deadlines);
+        Transport::start(ConnectionLimits::default(), deadlines).await
+    }
+
+    async fn tls(&self) -> TlsStream<TcpStream> {
+        self.tls_over(TcpStream::connect(self.address).await.unwrap()).await
+    }
+
+    async fn tls_over(&self, stream: TcpStream) -> TlsStream<TcpStream> {
+        let name = self.address.ip().into();
+        self.connector.connect(name, stream).await.unwrap()
+    }
+
+    /// An HTTP/2 connection whose streams have a window of so many bytes.
+    async fn http2(&self, window: u32) -> Http2 {
+        let mut builder = h2::client::Builder::new();
+        builder.initial_window_size(window);
+        let (sender, connection) = builder.handshake(self.tls().await).await.unwrap();
+        let ended = tokio::spawn(async move {
+            let _ = connection.await;
+        });
+        Http2 { sender, ended }
+    }
+
+    /// Waits for a line among the metrics of connections.
+    async fn expect(&self, line: &str) {
+        let source = self.connections.source();
+        let begun = Instant::now();
+        loop {
+            let mut text = String::new();
+            source(&mut text);
+            if text.lines().any(|found| found == line) {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "no {line:?} in\n{text}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+struct Http2 {
+    sender: SendRequest<Bytes>,
+    ended: JoinHandle<()>,
+}
+
+impl Http2 {
+    async fn get(&mut self, path: &str, token: Option<&str>) -> ResponseFuture {
+        let mut request = Request::get(format!("https://localhost{path}"));
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let mut sender = self.sender.clone().ready().await.unwrap();
+        sender.send_request(request.body(()).unwrap(), true).unwrap().0
+    }
+
+    async fn status(&mut self, path: &str, token: Option<&str>) -> StatusCode {
+        patiently(self.get(path, token).await).await.unwrap().status()
+    }
+
+    /// Waits until the server has closed the connection.
+    async fn ended(&mut self) {
+        patiently(&mut self.ended).await.unwrap();
+    }
+}
+
+async fn patiently<F: IntoFuture>(future: F) -> F::Output {
+    tokio::time::timeout(PATIENCE, future).await.unwrap()
+}
+
+/// A serving certificate for the loopback address, and clients that trust it.
+fn certificates() -> (rustls::ServerConfig, TlsConnector) {
+    let serial = || Serial::random(&SystemRandom::new()).unwrap();
+    let validity = Validity::lasting(OffsetDateTime::now_utc(), time::Duration::days(1)).unwrap();
+    let subject = Subject::new("transport-ca", &[]).unwrap();
+    let ca = Authority::self_signed(&subject, validity, PrivateKey::generate().unwrap(), serial());
+    let (ca, key) = (ca.unwrap(), PrivateKey::generate().unwrap());
+    let leaf = Leaf {
+        subject: Subject::new("server", &[]).unwrap(),
+        alt_names: vec![AltName::Ip(IpAddr::V4(Ipv4Addr::LOCALHOST))],
+        purposes: vec![Purpose::ServerAuth],
+        validity,
+        public_key: key.public_key(),
+        serial: serial(),
+    };
+    let chain = windlass_pki::pem::encode_certificates([issue(&ca, &leaf).unwrap().as_slice()]);
+    let config = tls::config(chain.as_bytes(), key.to_pem().unwrap().as_bytes()).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(ca.certificate().der().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let client = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    (config, TlsConnector::from(Arc::new(client)))
+}
+
+async fn ask(stream: &mut TlsStream<TcpStream>, path: &str, token: Option<&str>) {
+    let token = token.map_or(String::new(), |t| format!("Authorization: Bearer {t}\r\n"));
+    let text = format!("GET {path} HTTP/1.1\r\nHost: x\r\n{token}\r\n");
+    stream.write_all(text.as_bytes()).await.unwrap();
+}
+
+/// Everything until the end of the connection.
+async fn rest(stream: &mut TlsStream<TcpStream>) -> String {
+    let mut bytes = Vec::new();
+    let _ = patiently(stream.read_to_end(&mut bytes)).await;
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[tokio::test]
+async fn an_unauthenticated_request_is_the_last_of_its_connection() {
+    let transport = Transport::with(|_| {}).await;
+    for (path, token, code) in
+        [("/version", None, 200), ("/api", None, 403), ("/version", Some("no-such-token"), 401)]
+    {
+        let mut http = transport.http2(65_535).await;
+        assert_eq!(http.status(path, token).await, code, "{path}");
+        http.ended().await;
+        let mut stream = transport.tls().await;
+        ask(&mut stream, path, token).await;
+        let answer = rest(&mut stream).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{answer}");
+        assert!(answer.contains("connection: close\r\n"), "{answer}");
+    }
+    // Before authentication as well, as long as nobody has authenticated on the connection.
+    let mut http = transport.http2(65_535).await;
+    assert_eq!(http.status("/api?timeout=x", None).await, 400);
+    http.ended().await;
+}
+
+#[tokio::test]
+async fn authenticated_requests_keep_their_connection() {
+    let transport = Transport::with(|_| {}).await;
+    let mut http = transport.http2(65_535).await;
+    // Also if they are forbidden, or wrong before that.
+    for (path, token, code) in [
+        ("/version", Some("admin-token"), 200),
+        ("/api/v1/secrets", Some("alice-token"), 403),
+        ("/api?timeout=x", Some("admin-token"), 400),
+        ("/version", Some("admin-token"), 200),
+    ] {
+        assert_eq!(http.status(path, token).await, code, "{path}");
+    }
+    transport.expect("windlass_server_connections{authenticated=\"true\"} 1").await;
+    assert!(!http.ended.is_finished());
+}
+
+#[tokio::test]
+async fn a_stream_that_is_not_read_is_reset_and_its_neighbours_stay() {
+    let transport = Transport::with(|d| d.unread = Duration::from_millis(200)).await;
+    let admin = Some("admin-token");
+    let mut http = transport.http2(0).await;
+    let watch = http.get(&format!("{MAPS}?watch=true"), admin).await;
+    let mut events = patiently(watch).await.unwrap().into_body();
+    for path in ["/version", "/openapi/v2"] {
+        let stalled = http.get(path, admin).await;
+        let mut body = patiently(stalled).await.unwrap().into_body();
+        let failed = patiently(body.data()).await.unwrap().unwrap_err();
+        assert!(failed.is_reset() && failed.is_remote(), "{failed}");
+    }
+    transport.expect("windlass_server_streams_reset_total 2").await;
+    // A watch without events is idle, not blocked: it outlives many times that.
+    let waits = tokio::time::timeout(Duration::from_secs(1), events.data()).await;
+    assert!(waits.is_err(), "{waits:?}");
+    assert_eq!(http.status("/version", admin).await, 200);
+    // With an event that nobody reads it is blocked.
+    let map = json!({"metadata": {"name": "news"}});
+    assert_eq!(transport.server.post(MAPS, &map).await.status, 201);
+    assert!(patiently(events.data()).await.unwrap().unwrap_err().is_reset());
+    assert!(!http.ended.is_finished());
+}
+
+#[tokio::test]
+async fn a_stream_that_is_read_is_not_reset_however_long_it_takes() {
+    let transport = Transport::with(|d| d.unread = Duration::from_millis(400)).await;
+    for name in 0..4 {
+        let map =
+            json!({"metadata": {"name": format!("m-{name}")}, "data": {"k": "x".repeat(100_000)}});
+        assert_eq!(transport.server.post(MAPS, &map).await.status, 201);
+    }
+    let mut http = transport.http2(65_535).await;
+    let response = http.get(MAPS, Some("admin-token")).await;
+    let mut body = patiently(response).await.unwrap().into_body();
+    let (mut read, begun) = (0, Instant::now());
+    // The client takes three times as long as it may go without reading.
+    while let Some(data) = patiently(body.data()).await {
+        let data = data.unwrap();
+        read += data.len();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        body.flow_control().release_capacity(data.len()).unwrap();
+    }
+    assert!(read > 400_000 && begun.elapsed() > Duration::from_millis(1200), "{read}");
+}
+
+/// The HTTP library is done with a stream when the last chunk has begun to be written.
+#[tokio::test]
+async fn an_answer_that_is_read_in_part_closes_the_connection() {
+    let transport = Transport::with(|d| d.unread = Duration::from_millis(200)).await;
+    let mut http = transport.http2(1).await;
+    let stalled = http.get("/version", Some("admin-token")).await;
+    let mut body = patiently(stalled).await.unwrap().into_body();
+    assert_eq!(patiently(body.data()).await.unwrap().unwrap().len(), 1);
+    http.ended().await;
+    transport.expect("windlass_server_connections_closed_total{reason=\"unread\"} 1").await;
+}
+
+#[tokio::test]
+async fn an_http1_answer_that_is_not_read_closes_the_connection() {
+    let transport = Transport::with(|d| d.unread = Duration::from_millis(300)).await;
+    // More than the socket's buffers hold.
+    for name in 0..16 {
+        let data = json!({"k": "x".repeat(1_000_000)});
+        let map = json!({"metadata": {"name": format!("m-{name}")}, "data": data});
+        assert_eq!(transport.server.post(MAPS, &map).await.status, 201);
+    }
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(16 * 1024).unwrap();
+    let stream = socket.connect(transport.address).await.unwrap();
+    let mut stream = transport.tls_over(stream).await;
+    ask(&mut stream, MAPS, Some("admin-token")).await;
+    transport.expect("windlass_server_connections_closed_total{reason=\"unread\"} 1").await;
+    transport.expect("windlass_server_connections{authenticated=\"true\"} 0").await;
+}
+
+#[tokio::test]
+async fn idle_connections_are_closed_and_watches_are_not_idle() {
+    let transport = Transport::with(|d| d.idle = Duration::from_millis(200)).await;
+    let admin = Some("admin-token");
+    let mut watching = transport.http2(65_535).await;
+    let watch = watching.get(&format!("{MAPS}?watch=true"), admin).await;
+    let mut events = patiently(watch).await.unwrap().into_body();
+    let mut http = transport.http2(65_535).await;
+    assert_eq!(http.status("/version", admin).await, 200);
+    let mut stream = transport.tls().await;
+    ask(&mut stream, "/version", admin).await;
+    let answer = rest(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    http.ended().await;
+    transport.expect("windlass_server_connections{authenticated=\"true\"} 1").await;
+    let map = json!({"metadata": {"name": "news"}});
+    assert_eq!(transport.server.post(MAPS, &map).await.status, 201);
+    let event = patiently(events.data()).await.unwrap().unwrap();
+    assert!(String::from_utf8_lossy(&event).contains("\"news\""));
+}
+
+#[tokio::test]
+async fn silent_connections_are_closed() {
+    let transport = Transport::with(|d| d.first_request = Duration::from_millis(200)).await;
+    let mut silent = transport.tls().await;
+    let mut slow = transport.tls().await;
+    slow.write_all(b"GET /version HT").await.unwrap();
+    let mut http = transport.http2(65_535).await;
+    assert_eq!(rest(&mut silent).await, "");
+    assert_eq!(rest(&mut slow).await, "");
+    http.ended().await;
+}
+
+/// What anonymous clients do not read is bounded over all connections, and costs those who read nothing.
+#[tokio::test]
+async fn unread_answers_to_unauthenticated_requests_are_bounded_in_total() {
+    let limits = ConnectionLimits { unauthenticated_answers: 5, ..ConnectionLimits::default() };
+    let transport = Transport::start(limits, Deadlines::default()).await;
+    let mut stalled = Vec::new();
+    for _ in 0..20 {
+        let http = transport.http2(0).await;
+        let mut streams = Vec::new();
+        for _ in 0..10 {
+            let Ok(sender) = http.sender.clone().ready().await else { break };
+            let request = Request::get("https://localhost/version").body(()).unwrap();
+            let mut sender = sender;
+            streams.extend(sender.send_request(request, true).ok());
+        }
+        for (response, _) in &mut streams {
+            // Answered, refused because the connection is being closed, or closed.
+            let _ = patiently(response).await;
+        }
+        stalled.push((http, streams));
+        // A client that reads is answered every time.
+        let mut probe = transport.http2(65_535).await;
+        assert_eq!(probe.status("/version", None).await, 200);
+    }
+    // The last to be closed may not have noticed yet.
+    for (http, _) in stalled.iter_mut().take(14) {
+        http.ended().await;
+    }
+    let open = stalled.iter().filter(|(http, _)| !http.ended.is_finished()).count();
+    assert!((1..=5).contains(&open), "{open} connections");
+}
+
+/// Idle anonymous connections do not keep out those with a credential.
+#[tokio::test]
+async fn connections_beyond_the_limit_replace_idle_unauthenticated_ones() {
+    let limits = ConnectionLimits { per_address: 8, ..ConnectionLimits::new(8) };
+    let transport = Transport::start(limits, Deadlines::default()).await;
+    let admin = Some("admin-token");
+    let mut first = transport.http2(65_535).await;
+    assert_eq!(first.status("/version", admin).await, 200);
+    let mut idle = Vec::new();
+    for _ in 0..50 {
+        idle.push(transport.tls().await);
+        assert_eq!(first.status("/version", admin).await, 200);
+    }
+    let mut later = transport.http2(65_535).await;
+    assert_eq!(later.status("/version", admin).await, 200);
+    assert_eq!(rest(&mut idle[0]).await, "");
+    transport.expect("windlass_server_connections{authenticated=\"true\"} 2").await;
+    transport.expect("windlass_server_connections{authenticated=\"false\"} 6").await;
+    transport.expect("windlass_server_connections_refused_total{limit=\"total\"} 0").await;
+}
+
+/// A client that ignores the end of its connection and goes on is cut off.
+#[tokio::test]
+async fn a_client_that_does_not_leave_is_cut_off() {
+    let transport = Transport::with(|d| d.closing = Duration::from_millis(200)).await;
+    let mut stream = transport.tls().await;
+    // The preface, empty settings, and nothing after the answers: no acknowledgement of a ping.
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
+    // GET / of "x", ending the stream: indexed fields of HPACK's static table.
+    let header = [0x82, 0x87, 0x84, 0x41, 0x01, b'x'];
+    stream.write_all(&[0, 0, header.len() as u8, 1, 5, 0, 0, 0, 1]).await.unwrap();
+    stream.write_all(&header).await.unwrap();
+    rest(&mut stream).await;
+    transport.expect("windlass_server_connections{authenticated=\"false\"} 0").await;
+}
+
+#[tokio::test]
+async fn a_large_body_is_answered_before_the_connection_is_closed() {
+    let transport = Transport::with(|_| {}).await;
+    let body = vec![b'x'; 2_000_000];
+    let mut stream = transport.tls().await;
+    let method = Method::POST;
+    let head =
+        format!("{method} {MAPS} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len());
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // The answer may come before all is sent.
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let send = tokio::spawn(async move { writer.write_all(&body).await });
+    let mut answer = Vec::new();
+    let _ = patiently(reader.read_to_end(&mut answer)).await;
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    let _ = send.await;
+}
