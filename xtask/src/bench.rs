@@ -30,6 +30,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use windlass_etcd_process::Cluster;
 
+pub use client::{Client, Connection, Protocol};
+pub use rates::config_map;
+pub use server::{cpu, free_port, memory, pid_of};
+pub use watchers::raise_file_limit;
+
 use crate::tools::succeed;
 use table::Table;
 

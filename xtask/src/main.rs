@@ -1,7 +1,9 @@
-//! The project's chores: `cargo xtask test`, `cargo xtask tidy`, `cargo xtask bench`, `cargo xtask fuzz`.
+//! The project's chores: `cargo xtask test`, `cargo xtask tidy`, `cargo xtask bench`, `cargo xtask attack`,
+//! `cargo xtask fuzz`.
 
 #![allow(clippy::print_stdout, reason = "a command line tool answers on stdout")]
 
+mod attack;
 mod bench;
 mod fuzz;
 mod test;
@@ -23,6 +25,8 @@ enum Chore {
     Tidy,
     /// Start the release binary, drive it over TLS, and print a table of what was measured.
     Bench(bench::Args),
+    /// Attack a server that is started for it, and print what it costs the server and an honest client.
+    Attack(attack::Args),
     /// Try inputs by the million on everything that parses; needs cargo-fuzz and a nightly compiler.
     Fuzz(fuzz::Args),
 }
@@ -32,6 +36,7 @@ fn main() -> ExitCode {
         Chore::Test(args) => test::run(&root(), &args),
         Chore::Tidy => tidy::run(&root()),
         Chore::Bench(args) => bench::run(&root(), &args),
+        Chore::Attack(args) => attack::run(&root(), &args),
         Chore::Fuzz(args) => fuzz::run(&root(), &args),
     };
     match done {

@@ -12,9 +12,11 @@ use hyper::client::conn::{http1, http2};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::client::Resumption;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -49,6 +51,26 @@ impl Client {
             http2: client(b"h2")?,
             authorization: Some(format!("Bearer {token}").into()),
         })
+    }
+
+    /// Trusts any certificate and presents no token: for servers on a loopback address.
+    pub fn unverified(address: SocketAddr) -> Result<Self> {
+        let client = |protocol: &[u8]| {
+            let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+            let config = ClientConfig::builder_with_provider(provider.clone())
+                .with_protocol_versions(&[&rustls::version::TLS13])?
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+                .with_no_client_auth();
+            anyhow::Ok(finished(config, protocol))
+        };
+        let (http1, http2) = (client(b"http/1.1")?, client(b"h2")?);
+        Ok(Self { address, http1, http2, authorization: None })
+    }
+
+    /// The value of the `authorization` header, if a token is presented.
+    pub fn authorization(&self) -> Option<&str> {
+        self.authorization.as_deref()
     }
 
     /// Where the server is.
@@ -113,17 +135,62 @@ fn connector(ca: &[u8], shown: Option<(&[u8], &[u8])>, protocol: &[u8]) -> Resul
     let config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_root_certificates(roots);
-    let mut config = match shown {
+    let config = match shown {
         None => config.with_no_client_auth(),
         Some((chain, key)) => {
             let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<_, _>>()?;
             config.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key)?)?
         }
     };
+    Ok(finished(config, protocol))
+}
+
+fn finished(mut config: ClientConfig, protocol: &[u8]) -> TlsConnector {
     config.alpn_protocols = vec![protocol.to_vec()];
     // Every handshake is a full one, as of clients that never met the server.
     config.resumption = Resumption::disabled();
-    Ok(TlsConnector::from(Arc::new(config)))
+    TlsConnector::from(Arc::new(config))
+}
+
+/// Accepts any certificate whose key the server has.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
 }
 
 /// One connection; requests on it follow each other.

@@ -179,6 +179,7 @@ pub fn pid_of(pid: u32) -> Result<Pid> {
     i32::try_from(pid).ok().and_then(Pid::from_raw).context("no such process id")
 }
 
-fn free_port() -> Result<u16> {
+/// A port of the loopback address that nothing listens on.
+pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

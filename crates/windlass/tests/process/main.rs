@@ -19,6 +19,7 @@ mod crowd;
 mod csr_command;
 mod custom_signers;
 mod cves;
+mod descriptors;
 mod election;
 mod faults;
 mod http;

@@ -1,0 +1,58 @@
+//! A server with few file descriptors, and more idle anonymous connections than it has.
+
+use std::process::Command;
+use std::time::Instant;
+
+use hyper::Method;
+use serde_json::Value;
+
+use crate::server::{PATIENCE, Place, Windlass};
+
+/// Both limits of the server, so that it cannot raise one to the other.
+const FILES: usize = 256;
+const IDLE: usize = 2 * FILES;
+
+fn start() -> Windlass {
+    let place = Place::new();
+    let up = place.up("127.0.0.1:0");
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -n {FILES}; exec \"$0\" \"$@\"")]);
+    command.arg(up.get_program()).args(up.get_args());
+    place.launch(command).unwrap_or_else(|place| panic!("it did not start:\n{}", place.log()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_connections_do_not_use_up_the_descriptors() {
+    let server = start();
+    let http = server.http();
+    let mut before = http.connect().await.unwrap();
+    let mut idle = Vec::new();
+    for _ in 0..IDLE {
+        idle.push(http.tls().await.unwrap());
+    }
+    // A client from before, new clients, and what needs files.
+    let (code, _) = before.ask(Method::GET, "/readyz", &Value::Null).await.unwrap();
+    assert_eq!(code, 200);
+    let maps = "/api/v1/namespaces/default/configmaps";
+    for number in 0..20 {
+        let map = serde_json::json!({"metadata": {"name": format!("map-{number}")}});
+        let (code, answer) = http.ask(Method::POST, maps, map).await;
+        assert_eq!(code, 201, "{answer}");
+    }
+    let begun = Instant::now();
+    let open = loop {
+        let (_, text) = before.ask(Method::GET, "/metrics", &Value::Null).await.unwrap();
+        let text = text.as_str().unwrap().to_owned();
+        let open = text.lines().find_map(|line| line.strip_prefix("process_open_fds "));
+        let open: usize = open.unwrap().parse().unwrap();
+        assert!(text.contains("windlass_server_accept_errors_total 0\n"), "{text}");
+        if open < FILES - 32 {
+            break open;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{open} descriptors are open");
+    };
+    assert!(open > FILES / 4, "{open} descriptors are open");
+    let log = server.place().log();
+    let lines = log.lines().filter(|line| line.contains("accept") || line.contains("refused"));
+    assert!(lines.count() <= 1, "{log}");
+}

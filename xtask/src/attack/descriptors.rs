@@ -1,0 +1,35 @@
+//! Idle anonymous connections, more than a server with a soft limit of 1024 open files can have.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::Held;
+use super::target::Target;
+use crate::bench::Protocol;
+
+const CONNECTIONS: usize = 1_500;
+/// Connections that are being set up at a time.
+const SETUPS: usize = 32;
+
+/// Opens connections that never send a request.
+pub async fn connect(target: &Target) -> Result<Held> {
+    let places = Arc::new(Semaphore::new(SETUPS));
+    let mut connections = JoinSet::new();
+    for _ in 0..CONNECTIONS {
+        let (client, places) = (target.anonymous.clone(), places.clone());
+        connections.spawn(async move {
+            let _place = places.acquire().await?;
+            // A server that defends itself refuses.
+            anyhow::Ok(client.handshake(Protocol::Http2).await.ok())
+        });
+    }
+    let mut held = Vec::new();
+    while let Some(connection) = connections.join_next().await {
+        held.extend(connection??);
+    }
+    eprintln!("attack:   {} idle connections", held.len());
+    Ok(Box::new(held))
+}
