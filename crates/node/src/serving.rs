@@ -3,6 +3,7 @@
 //! The certificate is asked for at each handshake, so a new one needs no restart. Connections with
 //! an old one end with their next answer, or after a while in which nobody asks.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,13 +22,13 @@ use rustls::ServerConfig;
 use rustls::server::NoServerSessionStorage;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
 use crate::present::{Current, Presenter};
 
-/// Connections at a time; more wait to be accepted.
+/// Connections at a time. One more closes the oldest: whoever reaches the address can hold connections open, and
+/// health checks must not wait for that to end.
 const CONNECTIONS: usize = 64;
 /// How long a connection may last: one that is only held open is in the others' way.
 const LIFETIME: Duration = Duration::from_secs(60);
@@ -61,24 +62,28 @@ pub async fn serve(listener: TcpListener, door: Door, pages: Pages) {
             }
         },
     };
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
     let mut connections = JoinSet::new();
+    let mut oldest: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
-        while connections.try_join_next().is_some() {}
         let Ok((stream, _)) = listener.accept().await else {
             // Out of file descriptors, most likely.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
+        while connections.try_join_next().is_some() {}
+        oldest.retain(|connection| !connection.is_finished());
+        if oldest.len() >= CONNECTIONS
+            && let Some(connection) = oldest.pop_front()
+        {
+            connection.abort();
+        }
         let (acceptor, pages) = (acceptor.clone(), pages.clone());
-        connections.spawn(async move {
+        oldest.push_back(connections.spawn(async move {
             match acceptor {
                 None => talk(stream, pages, std::future::pending()).await,
                 Some((acceptor, current)) => secret_talk(stream, acceptor, current, pages).await,
             }
-            drop(place);
-        });
+        }));
     }
 }
 

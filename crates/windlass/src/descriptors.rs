@@ -12,6 +12,9 @@ use crate::cli::ConnectionArgs;
 /// volumes and etcd.
 const RESERVED: usize = 128;
 
+/// Fewer connections than this are worth a warning: a fleet of a thousand nodes may have more.
+const FEW: usize = 4096;
+
 /// Raises the soft limit on open files to the hard one, as Go's runtime does, and returns it. The soft
 /// limit is 1024 almost everywhere, for the sake of programs that use select(2).
 pub fn raise_limit() -> usize {
@@ -31,7 +34,8 @@ pub fn raise_limit() -> usize {
 pub fn connection_limits(arguments: &ConnectionArgs, descriptors: usize) -> ConnectionLimits {
     let possible = descriptors.saturating_sub(RESERVED).max(descriptors / 2);
     let wanted = arguments.max_connections.map_or(limits::CONNECTIONS, NonZeroUsize::get);
-    if possible < wanted {
+    // What the default comes to is nobody's concern until it is little.
+    if possible < arguments.max_connections.map_or(FEW, NonZeroUsize::get) {
         let (limit, reserved) = (descriptors, RESERVED);
         tracing::warn!(limit, reserved, possible, wanted, "open files limit the connections");
     }

@@ -63,6 +63,23 @@ async fn pages_are_read_and_nothing_else() {
     }
 }
 
+/// Connections that anybody can hold open do not keep a health check waiting.
+#[tokio::test]
+async fn idle_connections_make_room_for_a_new_one() {
+    let address = start(Door::Plain).await;
+    let mut idle = Vec::new();
+    for _ in 0..CONNECTIONS {
+        idle.push(TcpStream::connect(address).await.unwrap());
+    }
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    // Earlier than the first of them would time out.
+    let answer = tokio::time::timeout(LIFETIME / 12, ask(&mut stream, "GET /healthz"));
+    assert!(answer.await.expect("no answer").ends_with("ok"));
+    let mut byte = [0; 1];
+    assert_eq!(idle[0].read(&mut byte).await.unwrap(), 0, "the oldest is closed");
+    assert!(ask(&mut idle[1], "GET /healthz").await.ends_with("ok"), "the others stay");
+}
+
 #[tokio::test]
 async fn a_new_certificate_needs_no_restart_and_ends_old_connections() {
     let (sender, current) = watch::channel(None);

@@ -34,7 +34,7 @@ fn size(folder: &Path) -> u64 {
     all
 }
 
-/// Requests without a credential, each another, over one connection.
+/// Requests without a credential, each another. The server closes the connection after such a request.
 async fn nobody_asks(http: &Http, numbers: std::ops::Range<usize>) {
     const ROUTES: &[&str] = &[
         "/api/v1/namespaces/default/configmaps",
@@ -54,7 +54,6 @@ async fn nobody_asks(http: &Http, numbers: std::ops::Range<usize>) {
         "/nothing",
     ];
     let methods = [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
-    let mut sender = http.connect_http2().await.unwrap();
     let body =
         format!("{{\"metadata\":{{\"name\":\"x\"}},\"data\":{{\"k\":\"{}\"}}}}", "x".repeat(1_000));
     for number in numbers {
@@ -66,7 +65,7 @@ async fn nobody_asks(http: &Http, numbers: std::ops::Range<usize>) {
             .header("content-type", "application/json")
             .header("user-agent", format!("agent-{number}"))
             .body(Full::new(Bytes::from(body.clone())));
-        sender.ready().await.unwrap();
+        let mut sender = http.connect_http2().await.unwrap();
         let response = sender.send_request(request.unwrap()).await.unwrap();
         let status = response.status().as_u16();
         response.into_body().collect().await.unwrap();
@@ -80,13 +79,13 @@ async fn cve_2025_0426_nobody_fills_neither_disk_nor_memory() {
     let server = Windlass::start();
     let http = server.http();
     // The first ones make what is made once.
-    nobody_asks(&http, 0..2_000).await;
+    nobody_asks(&http, 0..500).await;
     let version = async || {
         let (_, list) = http.ask(Method::GET, CONFIG_MAPS, Value::Null).await;
         list["metadata"]["resourceVersion"].clone()
     };
     let before = (version().await, size(server.place().path()), server.memory_kib("VmRSS"));
-    nobody_asks(&http, 2_000..12_000).await;
+    nobody_asks(&http, 500..3_000).await;
     assert_eq!(version().await, before.0);
     let written = size(server.place().path()).saturating_sub(before.1);
     assert!(written < 64 << 10, "{written} bytes were written");
