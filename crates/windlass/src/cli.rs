@@ -25,9 +25,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use windlass_pki::AltName;
 
-pub use access::{
-    AccessArgs, AuditArgs, AuditLevel, AuditMode, ConnectionArgs, InflightArgs,
-};
+pub use access::{AccessArgs, AuditArgs, AuditLevel, AuditMode, ConnectionArgs, InflightArgs};
 pub use bundles::{BundleCommand, BundleStatusArgs, BundleSyncArgs};
 pub use controllers::{ControllersArgs, ElectionArgs, IssuingArgs, NodeMonitorArgs};
 pub use etcd::EtcdArgs;

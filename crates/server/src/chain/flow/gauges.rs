@@ -44,6 +44,8 @@ struct WaitLabels {
 /// kube-apiserver's own buckets, in seconds.
 const BUCKETS: [f64; 11] = [0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0];
 
+type Pick = fn(Counts) -> usize;
+
 impl Gauges {
     /// All at zero.
     pub fn new() -> Gauges {
@@ -100,12 +102,12 @@ impl Gauges {
         let _ = encode(&mut open, &self.registry);
         out.push_str(&plain(&open));
         let counts = Level::ALL.map(|level| (level.name(), levels.counts(level)));
-        let pick: [(_, _, fn(Counts) -> usize); 3] = [
-            ("executing_requests", "Requests being worked on or being answered", |c| c.executing),
-            ("executing_seats", "Seats of the requests being worked on", |c| c.seats),
-            ("inqueue_requests", "Requests that wait", |c| c.waiting),
-        ];
-        for (name, help, pick) in pick {
+        let executing: Pick = |counts| counts.executing;
+        for (name, help, pick) in [
+            ("executing_requests", "Requests being worked on or being answered", executing),
+            ("executing_seats", "Seats of the requests being worked on", |counts| counts.seats),
+            ("inqueue_requests", "Requests that wait", |counts| counts.waiting),
+        ] {
             let name = format!("apiserver_flowcontrol_current_{name}");
             out.push_str(&format!("# HELP {name} {help}\n# TYPE {name} gauge\n"));
             for (level, counts) in counts {
