@@ -397,7 +397,7 @@ fn built_in_signers(layout: &Layout, recorded: Option<String>, clock: &Clock) ->
 fn warn_of_serving_ca(root_ca: &Path, custom: &[CustomSigner]) -> Result<()> {
     let text = std::fs::read(root_ca).with_context(|| root_ca.display().to_string())?;
     let server = Certificate::from_pem(&text).with_context(|| root_ca.display().to_string())?;
-    for CustomSigner { custom, ca } in custom {
+    for CustomSigner { custom, ca, .. } in custom {
         let Some(ca) = ca.current() else { continue };
         if ca.certificate().public_key() == server.public_key() {
             let (signer, file) = (custom.name.as_str(), root_ca.display());

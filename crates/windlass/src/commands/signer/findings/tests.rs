@@ -297,7 +297,12 @@ fn wildcards_that_several_share_are_told() {
         let text = text(names, who);
         let Signers { signers } = Signers::parse(Path::new("signers.yaml"), &text).unwrap();
         let known = Known { ca: Ca::Elsewhere, ..Known::custom(&signers[0]) };
-        let facts = Facts { bad_file: None, known: vec![known], server: Err(Trouble::NotAsked) };
+        let facts = Facts {
+            bad_file: None,
+            known: vec![known],
+            server: Err(Trouble::NotAsked),
+            own: Vec::new(),
+        };
         let wanted = shared.map(|shared| {
             format!(
                 "warning a.b/c: several requesters share {shared}: each can obtain the others' names; \
