@@ -98,7 +98,7 @@ impl World {
         std::fs::write(&files[1], pair.key().to_pem().unwrap().as_bytes()).unwrap();
         let clock: windlass_controllers::Clock = Arc::new(OffsetDateTime::now_utc);
         let [certificate, key] = files;
-        let ca = CaSource::files(certificate, key, clock.clone()).unwrap();
+        let ca = CaSource::files(certificate, key, clock.clone());
         let signers = Signer::ALL.map(|signer| BuiltIn { signer, ca: ca.clone() }).to_vec();
         self.loops.spawn(sign::run(self.admin(), signers, YEAR, Vec::new(), clock.clone()));
         let approvals = approve::Approvals {
