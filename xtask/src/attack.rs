@@ -43,6 +43,13 @@ pub struct Args {
     only: Option<String>,
 }
 
+impl Args {
+    /// All attacks, on the debug build that the tests have made.
+    pub fn debug() -> Self {
+        Self { debug: true, server: None, token: None, pid: None, only: None }
+    }
+}
+
 /// The most an attack may cost.
 struct Bounds {
     latency: Duration,

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: the tools, the build, every test, and one closing line that counts them.
+//! `cargo xtask test`: the tools, the build, every test, one line that counts them, and the attacks.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -8,8 +8,8 @@ use std::thread;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::tidy;
 use crate::tools::{Tools, on_path, succeed};
+use crate::{attack, tidy};
 
 /// How much to test.
 #[derive(clap::Args)]
@@ -49,7 +49,13 @@ pub fn run(root: &Path, args: &Args) -> Result<()> {
         "xtask test: {} passed, {} failed, {} skipped",
         count.passed, count.failed, count.skipped
     );
+    // Alone on the machine, as it measures latency.
+    let withstood = match args.filter {
+        None => attack::run(root, &attack::Args::debug()),
+        Some(_) => Ok(()),
+    };
     tidied?;
+    withstood.context("cargo xtask attack --debug")?;
     ensure!(count.failed == 0 && count.broken.is_empty(), "failed: {}", count.broken.join(", "));
     ensure!(count.passed > 0 || args.filter.is_some(), "no test ran at all");
     Ok(())
