@@ -57,7 +57,7 @@ pub const CONNECTIONS: usize = 32_768;
 pub const CONNECTIONS_FOR_OTHERS: usize = 4;
 
 /// Connections without an authenticated request, as every agent of a fleet has after a restart. An idle one
-/// costs some 30 KiB.
+/// costs some 15 KiB.
 pub const UNAUTHENTICATED_CONNECTIONS: usize = 2048;
 
 /// Answers to unauthenticated requests that are not yet written. Each costs some 6 KiB with its stream, and
