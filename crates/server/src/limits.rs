@@ -37,9 +37,9 @@ pub const HANDSHAKE: Duration = Duration::from_secs(10);
 pub const HEADER_READ: Duration = Duration::from_secs(30);
 
 /// How long a connection may be without an open request, and how long the header of a later request may take
-/// over HTTP/1. kube-apiserver closes after 90 s. client-go and hyper give up idle connections after 90 s
-/// themselves: a little later, they are not closed while a request is on its way.
-pub const IDLE: Duration = Duration::from_secs(95);
+/// over HTTP/1; kube-apiserver's number. Clients that keep idle connections as long retry a request that
+/// meets the end of one.
+pub const IDLE: Duration = Duration::from_secs(90);
 
 /// How long a connection may take to end after its graceful shutdown has begun and its last request is
 /// answered.
