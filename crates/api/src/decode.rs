@@ -15,9 +15,9 @@ mod syntax;
 mod tree;
 mod yaml;
 
-pub use json::json;
+pub use json::{json, json_body};
 pub use protobuf::protobuf;
-pub use yaml::{has_tabbed_block, to_yaml, to_yaml_in_style, yaml};
+pub use yaml::{has_tabbed_block, to_yaml, to_yaml_in_style, yaml, yaml_body};
 
 use serde_json::Value;
 

@@ -8,13 +8,24 @@ use super::{DecodeError, Decoded, sort_of, syntax};
 
 /// Reads a JSON body: one object and nothing after it.
 ///
-/// As in Go, the last of several equal keys wins, and `null` is an object without fields. Stricter
-/// than Go: bytes that are no UTF-8 and escapes that are no character are errors instead of U+FFFD.
+/// As in Go, the last of several equal keys wins. Stricter than Go: bytes that are no UTF-8 and
+/// escapes that are no character are errors instead of U+FFFD, and `null` is no object.
 pub fn json(bytes: &[u8]) -> Result<Decoded, DecodeError> {
+    object(any(bytes).map_err(DecodeError::Json)?)
+}
+
+/// As [`json`], for the body of a request: `null` is an object without fields, as in Kubernetes.
+pub fn json_body(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     let decoded = any(bytes).map_err(DecodeError::Json)?;
     match decoded.value {
-        Value::Object(_) => Ok(decoded),
         Value::Null => Ok(Decoded { value: Value::Object(Map::new()), ..decoded }),
+        _ => object(decoded),
+    }
+}
+
+fn object(decoded: Decoded) -> Result<Decoded, DecodeError> {
+    match decoded.value {
+        Value::Object(_) => Ok(decoded),
         other => {
             let text = format!("json: cannot unmarshal {} into an object", sort_of(&other));
             Err(DecodeError::Json(text))
@@ -70,8 +81,8 @@ mod tests {
     }
 
     #[test]
-    fn null_is_an_object_without_fields() {
-        assert_eq!(json(b" null ").unwrap().value, serde_json::json!({}));
+    fn a_body_of_null_is_an_object_without_fields() {
+        assert_eq!(json_body(b" null ").unwrap().value, serde_json::json!({}));
     }
 
     #[test]
@@ -109,6 +120,7 @@ mod tests {
         for (body, words) in [
             (&b""[..], "unexpected end of JSON input"),
             (b" \n\t ", "unexpected end of JSON input"),
+            (b"null", "json: cannot unmarshal null into an object"),
             (b"[]", "json: cannot unmarshal array into an object"),
             (b"\"a\"", "json: cannot unmarshal string into an object"),
             (b"\xef\xbb\xbf{}", "invalid character 'ï' looking for beginning of value"),

@@ -15,12 +15,32 @@ use crate::limits::{
     MAX_YAML_TEXT_BYTES,
 };
 
-/// Reads a YAML body: a map, of which the last of several equal keys wins. An empty document or
-/// `null` is a map without keys, as in Kubernetes.
+/// Reads a YAML body: a map, of which the last of several equal keys wins.
 ///
 /// A whole number written as a float (`1e3`) becomes an integer, as it does on the way through JSON
 /// in Kubernetes.
 pub fn yaml(bytes: &[u8]) -> Result<Decoded, DecodeError> {
+    object(any(bytes)?)
+}
+
+/// As [`yaml`], for the body of a request: an empty document or `null` is an object without fields,
+/// as in Kubernetes.
+pub fn yaml_body(bytes: &[u8]) -> Result<Decoded, DecodeError> {
+    let decoded = any(bytes)?;
+    match decoded.value {
+        Value::Null => Ok(Decoded { value: Value::Object(Map::new()), ..decoded }),
+        _ => object(decoded),
+    }
+}
+
+fn object(decoded: Decoded) -> Result<Decoded, DecodeError> {
+    match decoded.value {
+        Value::Object(_) => Ok(decoded),
+        other => Err(DecodeError::Yaml(format!("cannot read {} as an object", sort_of(&other)))),
+    }
+}
+
+fn any(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     if bytes.len() > MAX_BODY_BYTES {
         return Err(DecodeError::Yaml(format!("the text is longer than {MAX_BODY_BYTES} bytes")));
     }
@@ -38,13 +58,7 @@ pub fn yaml(bytes: &[u8]) -> Result<Decoded, DecodeError> {
         (Err(error), _) => return Err(DecodeError::Yaml(words(&error))),
         (Ok(()), None) => Value::Null,
     };
-    match value {
-        Value::Object(_) => Ok(Decoded { value, duplicates: build.duplicates }),
-        Value::Null => {
-            Ok(Decoded { value: Value::Object(Map::new()), duplicates: build.duplicates })
-        }
-        other => Err(DecodeError::Yaml(format!("cannot read {} as an object", sort_of(&other)))),
-    }
+    Ok(Decoded { value, duplicates: build.duplicates })
 }
 
 fn options() -> Options {

@@ -77,8 +77,8 @@ pub fn object(
     validation: FieldValidation,
 ) -> Result<Draft, Error> {
     let (value, duplicates) = match input(call.headers)? {
-        Input::Json => parsed(decode::json(body), expected, body)?,
-        Input::Yaml => parsed(decode::yaml(body), expected, body)?,
+        Input::Json => parsed(decode::json_body(body), expected, body)?,
+        Input::Yaml => parsed(decode::yaml_body(body), expected, body)?,
         Input::Protobuf => (protobuf(call, expected, body)?, Vec::new()),
     };
     let value = typed(call, expected, value, body)?;
@@ -118,8 +118,8 @@ pub fn any_version(
     validation: FieldValidation,
 ) -> Result<Draft, Error> {
     let (mut value, duplicates) = match input(call.headers)? {
-        Input::Json => parsed(decode::json(body), expected, body)?,
-        Input::Yaml => parsed(decode::yaml(body), expected, body)?,
+        Input::Json => parsed(decode::json_body(body), expected, body)?,
+        Input::Yaml => parsed(decode::yaml_body(body), expected, body)?,
         Input::Protobuf => (protobuf(call, expected, body)?, Vec::new()),
     };
     if let Some(map) = value.as_object_mut() {

@@ -111,10 +111,6 @@ fn parse(body: &[u8], how: PatchType) -> Result<Parsed, Error> {
         return Ok(Parsed { value: Value::Null, duplicates: Vec::new() });
     }
     match read::json(body) {
-        // An object without fields elsewhere; the library that Kubernetes merges with refuses it.
-        Ok(_) if how == PatchType::Merge && body.trim_ascii() == b"null" => {
-            Err(Error::BadRequest("invalid JSON patch".into()))
-        }
         Ok(decoded) => Ok(Parsed { value: decoded.value, duplicates: decoded.duplicates }),
         Err(_) if how == PatchType::Merge => Err(Error::BadRequest("invalid JSON patch".into())),
         Err(error) => {

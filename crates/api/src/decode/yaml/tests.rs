@@ -318,8 +318,9 @@ fn cve_2019_11254_time_grows_with_length() {
 }
 
 #[test]
-fn an_empty_document_is_an_object_without_fields() {
+fn a_body_of_an_empty_document_is_an_object_without_fields() {
     for text in ["", "  \n", "# only a comment", "null", "~"] {
-        assert_eq!(yaml(text.as_bytes()).unwrap().value, json!({}), "{text:?}");
+        assert_eq!(yaml_body(text.as_bytes()).unwrap().value, json!({}), "{text:?}");
+        assert!(yaml(text.as_bytes()).is_err(), "{text:?}");
     }
 }

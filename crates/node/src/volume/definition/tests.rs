@@ -57,7 +57,8 @@ fn check(cases: &[(Value, &str)]) {
 #[test]
 fn bundles_are_named_or_selected() {
     let long = "v".repeat(63);
-    let labels = (0..2000).map(|n| (format!("key-{n}"), json!(long)));
+    let domain = vec!["d".repeat(60); 3].join(".");
+    let labels = (0..900).map(|n| (format!("{domain}/key-{n}"), json!(long)));
     let labels = Value::Object(labels.collect());
     check(&[
         (bundle(json!({"name": "a"})), ""),

@@ -33,7 +33,9 @@ fn with_faults(home: &Home, calls: &str, fault: &str, files: &[&str]) -> Command
     let mut command = Command::new(strace);
     command.args(["-D", "-f", "-qq", "-o", "/dev/null"]);
     for file in files {
-        command.arg("-P").arg(home.dir.join(file));
+        let path = home.dir.join(file);
+        // Calls relative to an open directory have the name alone.
+        command.arg("-P").arg(path.file_name().unwrap()).arg("-P").arg(&path);
     }
     command.arg(format!("--trace={calls}")).arg(format!("--inject={calls}:{fault}"));
     command.arg(agent.get_program()).args(agent.get_args());
