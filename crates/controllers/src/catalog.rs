@@ -13,7 +13,9 @@ use kube::Client;
 use kube::core::ApiResource;
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
+use windlass_client_error::describe;
 
+use crate::failure_log::FailureLog;
 use crate::metrics::DISCOVERY_FAILURES;
 
 /// Knows what the API serves and finds out again now and then.
@@ -55,18 +57,20 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// Keeps the catalog current.
 pub async fn keep_current(catalog: Arc<Catalog>) {
+    let mut failures = FailureLog::default();
     loop {
-        let pause = match catalog.fresh(AFTER_FAILURE).await {
-            Ok(found) if found.failures.is_empty() => EVERY,
+        let (error, pause) = match catalog.fresh(AFTER_FAILURE).await {
             Ok(found) => {
-                tracing::warn!(failures = ?found.failures, "some API groups do not answer");
-                EVERY
+                let groups = found.failures.iter().map(|(group, why)| format!("{group}: {why}"));
+                (groups.collect::<Vec<_>>().join("; "), EVERY)
             }
-            Err(error) => {
-                tracing::warn!(error = format!("{error:#}"), "cannot find out what the API serves");
-                AFTER_FAILURE
-            }
+            Err(error) => (describe(error.as_ref()), AFTER_FAILURE),
         };
+        if error.is_empty() {
+            failures.clear();
+        } else if failures.is_due(&error, Instant::now()) {
+            tracing::warn!(error, "API discovery failed; retrying");
+        }
         tokio::time::sleep(pause).await;
     }
 }
@@ -193,7 +197,7 @@ async fn discover(client: &Client) -> anyhow::Result<Snapshot> {
                 }
             }
             Err(error) => {
-                snapshot.failures.insert(version.clone(), error.to_string());
+                snapshot.failures.insert(version.clone(), describe(&error));
             }
         }
     }

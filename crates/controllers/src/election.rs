@@ -24,6 +24,7 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client, Config};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use windlass_client_error::describe;
 
 use crate::options::Clock;
 use role::{Action, Record, Role};
@@ -133,7 +134,9 @@ pub async fn run<F, L>(
     // An attempt that was broken off may have won; whoever is next need not wait for that.
     match tokio::time::timeout(RELEASE, candidate.release()).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(error = format!("{error:#}"), "the lease is not released"),
+        Ok(Err(error)) => {
+            tracing::warn!(error = describe(error.as_ref()), "the lease is not released")
+        }
         Err(_) => tracing::warn!("the lease is not released: the server does not answer"),
     }
 }
@@ -142,7 +145,8 @@ pub async fn run<F, L>(
 fn working(client: &Client, connection: Option<Config>, tenure: &Arc<Tenure>) -> Client {
     let own = connection.map(|config| link::connect(config, tenure.clone())).transpose();
     let own = own.unwrap_or_else(|error| {
-        tracing::error!(%error, "cannot connect anew; working over the old connections");
+        let error = describe(&error);
+        tracing::error!(error, "cannot connect anew; working over the old connections");
         None
     });
     guard(own.as_ref().unwrap_or(client), tenure.clone())
@@ -169,7 +173,7 @@ impl Candidate {
                     return;
                 }
                 Ok(Ok(())) => None,
-                Ok(Err(error)) => Some(format!("{error:#}")),
+                Ok(Err(error)) => Some(describe(error.as_ref())),
                 Err(_) => Some("the server does not answer".to_owned()),
             };
             match failure {
@@ -202,7 +206,7 @@ impl Candidate {
                 Ok(Ok(())) if self.role == Role::Leading => {}
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => {
-                    tracing::warn!(error = format!("{error:#}"), "cannot renew the lease");
+                    tracing::warn!(error = describe(error.as_ref()), "cannot renew the lease");
                 }
                 Err(_) => tracing::warn!("cannot renew the lease: the server does not answer"),
             }

@@ -11,7 +11,10 @@ use kube::core::ApiResource;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Config, Event, watcher};
 use kube::{Api, Client, Resource};
+use tokio::time::Instant;
+use windlass_client_error::describe;
 
+use crate::failure_log::FailureLog;
 use crate::metrics::Counters;
 
 /// An object's metadata, and nothing else of it.
@@ -61,19 +64,25 @@ pub async fn follow_selected<K>(
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let mut config = config.streaming_lists();
+    let mut failures = FailureLog::default();
     loop {
         let mut events: BoxStream<'_, _> =
             watcher(api.clone(), config.clone()).default_backoff().boxed();
         while let Some(event) = events.next().await {
             match event {
-                Ok(event) => on(Ok(event)),
+                Ok(event) => {
+                    if matches!(event, Event::InitDone) {
+                        failures.clear();
+                    }
+                    on(Ok(event));
+                }
                 Err(error) if cannot_stream(&error, &config) => {
                     config.initial_list_strategy = watcher::InitialListStrategy::ListWatch;
                     break;
                 }
                 Err(error) => {
                     counters.watch_errors.fetch_add(1, Relaxed);
-                    tell(counters.name, plural, &error);
+                    report(counters.name, plural, &error, &mut failures);
                     on(Err(&error));
                 }
             }
@@ -81,13 +90,18 @@ pub async fn follow_selected<K>(
     }
 }
 
-/// Watches break off all the time and go on; one that cannot begin is worth knowing of.
-fn tell(controller: &str, resource: &str, error: &watcher::Error) {
-    match error {
-        watcher::Error::WatchFailed(_) | watcher::Error::WatchError(_) => {
-            tracing::debug!(controller, resource, %error, "a watch broke off");
-        }
-        _ => tracing::warn!(controller, resource, %error, "cannot watch; trying again"),
+/// Logs why a watch failed. Established watches end all the time and are resumed, so only a watch that cannot
+/// start is a warning, and a repeated cause only every few minutes.
+fn report(controller: &str, resource: &str, error: &watcher::Error, failures: &mut FailureLog) {
+    let established =
+        matches!(error, watcher::Error::WatchFailed(_) | watcher::Error::WatchError(_));
+    let error = describe(error);
+    if established {
+        tracing::debug!(controller, resource, error, "watch ended; resuming");
+    } else if failures.is_due(&error, Instant::now()) {
+        tracing::warn!(controller, resource, error, "cannot watch; retrying with backoff");
+    } else {
+        tracing::debug!(controller, resource, error, "still cannot watch");
     }
 }
 

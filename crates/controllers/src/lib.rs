@@ -30,6 +30,7 @@ pub mod ca;
 mod catalog;
 pub mod clean;
 pub mod election;
+mod failure_log;
 mod feed;
 mod followed;
 mod garbage;
@@ -319,7 +320,8 @@ where
         let mut task = JoinSet::new();
         task.spawn(start());
         let ended = task.join_next().await;
-        tracing::error!(controller = name, ?ended, "a controller broke down; starting it anew");
+        let error = ended.and_then(Result::err).map(|error| error.to_string());
+        tracing::error!(controller = name, error, "controller ended; restarting");
         tokio::time::sleep(RESTART).await;
     }
 }

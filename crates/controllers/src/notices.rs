@@ -15,6 +15,7 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client, Resource as _};
 use time::OffsetDateTime;
 use tokio::time::Instant;
+use windlass_client_error::describe;
 
 use crate::requests::Request;
 
@@ -78,7 +79,11 @@ impl Notices {
         let namespace = event.metadata.namespace.as_deref().unwrap_or(NOWHERE);
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         if let Err(error) = events.create(&PostParams::default(), &event).await {
-            tracing::debug!(%error, reason = notice.reason, "cannot write an event");
+            tracing::debug!(
+                error = describe(&error),
+                reason = notice.reason,
+                "cannot write an event"
+            );
         }
     }
 }

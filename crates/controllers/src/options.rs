@@ -117,7 +117,8 @@ pub enum Controller {
 }
 
 impl Controller {
-    const ALL: [Controller; 14] = [
+    /// All controllers, in the order of the documentation.
+    pub const ALL: [Controller; 14] = [
         Controller::Accounts,
         Controller::Aggregation,
         Controller::Namespaces,

@@ -1,15 +1,19 @@
 //! The workers of a queue: they reconcile its keys, a few at a time, and outlive panics.
 
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::future::Future;
 use std::hash::Hash;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt as _;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
+use windlass_client_error::describe;
 
+use crate::failure_log::FailureLog;
 use crate::queue::{Ended, Queue};
 
 /// What is left of a key after it was reconciled.
@@ -30,14 +34,16 @@ where
 {
     queue.recover();
     let mut running = JoinSet::new();
+    let failures: Failures<K> = Arc::default();
     loop {
         tokio::select! {
             (key, work) = queue.next(), if running.len() < workers => {
                 let (queue, reconciled) = (queue.clone(), reconcile(key.clone()));
+                let failures = failures.clone();
                 running.spawn(async move {
                     let ended = AssertUnwindSafe(reconciled).catch_unwind().await;
                     drop(work);
-                    finish(&queue, key, ended);
+                    finish(&queue, &failures, key, ended);
                 });
             }
             // `None` would mean that nothing runs, which the guard rules out.
@@ -48,7 +54,19 @@ where
 
 type Outcome = Result<anyhow::Result<Next>, Box<dyn std::any::Any + Send>>;
 
-fn finish<K: Clone + Eq + Hash + Display>(queue: &Queue<K>, key: K, ended: Outcome) {
+/// What was logged about the keys that fail.
+type Failures<K> = Arc<Mutex<HashMap<K, FailureLog>>>;
+
+fn finish<K: Clone + Eq + Hash + Display>(
+    queue: &Queue<K>,
+    failures: &Failures<K>,
+    key: K,
+    ended: Outcome,
+) {
+    let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
+    if matches!(ended, Ok(Ok(_))) {
+        failures.remove(&key);
+    }
     let counters = queue.counters;
     let name = counters.name;
     let error = match ended {
@@ -63,12 +81,16 @@ fn finish<K: Clone + Eq + Hash + Display>(queue: &Queue<K>, key: K, ended: Outco
             tracing::debug!(controller = name, %key, ?again, "waiting: {what}");
             return;
         }
-        Ok(Err(error)) => format!("{error:#}"),
+        Ok(Err(error)) => describe(error.as_ref()),
         Err(panic) => format!("it panicked: {}", words(&*panic)),
     };
     counters.failed.fetch_add(1, Relaxed);
     let again = queue.finish(key.clone(), Ended::Again).unwrap_or_default();
-    tracing::warn!(controller = name, %key, error, ?again, "cannot reconcile");
+    if failures.entry(key.clone()).or_default().is_due(&error, Instant::now()) {
+        tracing::warn!(controller = name, %key, error, ?again, "cannot reconcile");
+    } else {
+        tracing::debug!(controller = name, %key, error, ?again, "still cannot reconcile");
+    }
 }
 
 fn words(panic: &(dyn std::any::Any + Send)) -> &str {
@@ -81,7 +103,6 @@ fn words(panic: &(dyn std::any::Any + Send)) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
     use std::time::Duration;
 
     use super::*;

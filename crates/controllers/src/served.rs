@@ -7,6 +7,7 @@ use kube::Client;
 use kube::core::ApiResource;
 use tokio::task::JoinSet;
 use windlass_api::trust_bundle;
+use windlass_client_error::describe;
 
 /// A kind.
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +108,8 @@ pub async fn while_served_or<F, L>(
                 LOOK
             }
             Err(error) => {
-                tracing::debug!(controller, %error, "cannot find out what the server serves");
+                let error = describe(&error);
+                tracing::debug!(controller, error, "cannot find out what the server serves");
                 AFTER_FAILURE
             }
         };
@@ -115,7 +117,8 @@ pub async fn while_served_or<F, L>(
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             Some(ended) = work.join_next() => {
-                tracing::error!(controller, ?ended, "a controller broke down");
+                let error = ended.err().map(|error| error.to_string());
+                tracing::error!(controller, error, "controller ended");
                 return;
             }
         }

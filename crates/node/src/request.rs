@@ -17,6 +17,7 @@ use k8s_openapi::api::certificates::v1::{
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use time::OffsetDateTime;
+use windlass_client_error::describe;
 use windlass_pki::{
     CertificateRequest, IssuedSubject, PrivateKey, PublicKey, SubjectKey, parse_certificate_blocks,
     write_request,
@@ -167,14 +168,7 @@ pub fn explain(error: &kube::Error) -> String {
             let message = status.message.lines().next().unwrap_or_default();
             format!("the server says {} {}: {message}", status.code, status.reason)
         }
-        error => {
-            let mut cause: &dyn std::error::Error = error;
-            while let Some(next) = cause.source() {
-                cause = next;
-            }
-            let cause = cause.to_string();
-            format!("cannot reach the server: {}", cause.lines().next().unwrap_or_default())
-        }
+        error => format!("cannot reach the server: {}", describe(error)),
     }
 }
 

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use windlass_api::trust_bundle::{
     API_VERSION, Bundle, BundleStatus, HASH_ANNOTATION, KIND, SourceStatus, is_reserved,
 };
+use windlass_client_error::describe;
 
 use super::apply::apply_body;
 use super::encode::{EncodeError, encode};
@@ -458,7 +459,7 @@ impl Keeper {
             ..ObjectReference::default()
         };
         if let Err(error) = self.recorder.publish(&event, &about).await {
-            tracing::debug!(%error, bundle = name, "cannot write an event");
+            tracing::debug!(error = describe(&error), bundle = name, "cannot write an event");
         }
     }
 }

@@ -6,6 +6,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::api::PostParams;
 use kube::{Api, Client};
+use windlass_client_error::describe;
 
 use super::target::Kind;
 
@@ -30,7 +31,7 @@ pub async fn may_list(client: &Client, kind: Kind, namespace: Option<&str>) -> b
     match reviews.create(&PostParams::default(), &review).await {
         Ok(answer) => answer.status.is_none_or(|status| status.allowed),
         Err(error) => {
-            tracing::debug!(%error, "cannot find out what is permitted");
+            tracing::debug!(error = describe(&error), "cannot find out what is permitted");
             true
         }
     }

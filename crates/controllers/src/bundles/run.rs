@@ -15,6 +15,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
 use tokio::sync::watch;
 use windlass_api::trust_bundle::{BUNDLE_LABEL, Bundle};
+use windlass_client_error::describe;
 
 use super::gather::{Held, HeldAnchors};
 use super::gauges;
@@ -243,7 +244,12 @@ impl Site {
                     self.wake(self.keeper.seen.listed(Watched::Targets(Kind::ClusterTrustBundle)));
                     break;
                 }
-                Err(error) => tracing::debug!(%error, "cannot find out what the server serves"),
+                Err(error) => {
+                    tracing::debug!(
+                        error = describe(&error),
+                        "cannot find out what the server serves"
+                    );
+                }
             }
             tokio::time::sleep(AGAIN).await;
         }

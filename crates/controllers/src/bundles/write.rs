@@ -12,6 +12,7 @@ use kube::{Client, Resource as _};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use windlass_api::trust_bundle::{BundleMeta, FIELD_MANAGER};
+use windlass_client_error::describe;
 
 use super::apply::{CORE, is_hollow, let_go_body, release_body};
 use super::target::{Found, Kind};
@@ -201,10 +202,7 @@ pub fn applying() -> PatchParams {
 
 /// What the server says about an error.
 pub fn words(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
-        error => error.to_string(),
-    }
+    describe(error)
 }
 
 /// Whether the answer means that the namespace is gone or going.

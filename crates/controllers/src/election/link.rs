@@ -17,7 +17,9 @@ use super::tenure::Tenure;
 
 /// A client with connections of its own, which work only while we lead.
 pub fn connect(config: Config, tenure: Arc<Tenure>) -> kube::Result<Client> {
-    Ok(ClientBuilder::try_from((config, Driver { tenure }))?.build())
+    let url = config.cluster_url.clone();
+    let builder = ClientBuilder::try_from((config, Driver { tenure }))?;
+    Ok(windlass_client_error::name_server(builder, &url).build())
 }
 
 /// Runs what a client needs done in the background: first of all, its connections.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::{StreamExt as _, stream};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams};
 use kube::{Client, Error};
+use windlass_client_error::describe;
 
 use crate::catalog::{Catalog, Resource, Snapshot};
 use crate::feed::Metadata;
@@ -38,7 +39,7 @@ pub async fn delete(client: &Client, catalog: &Catalog, namespace: &str) -> Find
     let snapshot = match catalog.fresh(FRESH).await {
         Ok(snapshot) => snapshot,
         Err(error) => {
-            findings.discovery = Some(format!("{error:#}"));
+            findings.discovery = Some(describe(error.as_ref()));
             return findings;
         }
     };

@@ -11,6 +11,7 @@ use kube::runtime::events::{self, EventType, Recorder, Reporter};
 use kube::runtime::watcher::Event;
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use tokio::time::Instant;
+use windlass_client_error::describe;
 
 use super::contest::Contest;
 use super::syncs::{self, ROOT_CA};
@@ -242,7 +243,7 @@ impl Publisher {
             secondary: None,
         };
         if let Err(error) = self.recorder.publish(&event, &map.object_ref(&())).await {
-            tracing::debug!(%error, namespace, "cannot write an event");
+            tracing::debug!(error = describe(&error), namespace, "cannot write an event");
         }
     }
 

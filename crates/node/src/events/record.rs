@@ -9,6 +9,7 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use time::OffsetDateTime;
 use tokio::time::{Instant, timeout};
+use windlass_client_error::describe;
 
 use crate::clock::Clock;
 use crate::register::object::timestamp;
@@ -88,7 +89,7 @@ impl Recorder {
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         match timeout(PATIENCE, events.create(&PostParams::default(), &event)).await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "cannot write an event"),
+            Ok(Err(error)) => tracing::debug!(error = describe(&error), "cannot write an event"),
             Err(_) => tracing::debug!("cannot write an event: no answer"),
         }
     }

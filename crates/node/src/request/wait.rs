@@ -8,6 +8,7 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
+use windlass_client_error::describe;
 
 use super::{Asked, PATIENCE, Request, explain};
 
@@ -98,7 +99,8 @@ async fn follow(client: &Client, asked: &Asked, mut on: impl FnMut(Stage)) -> Ou
                         continue;
                     }
                     None => {
-                        tracing::debug!(request = asked.name, %error, "a watch broke off");
+                        let error = describe(&error);
+                        tracing::debug!(request = asked.name, error, "watch ended; resuming");
                         continue;
                     }
                 },
