@@ -15,25 +15,35 @@ use super::print;
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long a connection may take to be established. Shorter than a request, so that the error names the server.
+const CONNECT: Duration = Duration::from_secs(10);
+
 /// A client for the server of `kubeconfig`, or of the one that kubectl would use.
 pub async fn client(kubeconfig: Option<&Path>) -> Result<kube::Client> {
-    Ok(kube::Client::try_from(config(kubeconfig).await?)?)
+    client_of(config(kubeconfig).await?)
+}
+
+/// A client for a server. Its connection errors name the server's URL.
+pub fn client_of(config: kube::Config) -> Result<kube::Client> {
+    windlass_client_error::connect(config).map_err(explain)
 }
 
 /// How to reach the server of `kubeconfig`, or of the one that kubectl would use.
 pub async fn config(kubeconfig: Option<&Path>) -> Result<kube::Config> {
-    match kubeconfig {
+    let mut config = match kubeconfig {
         Some(path) => {
             let cannot = |error| anyhow!("cannot use {}: {}", path.display(), brief(error));
             let file = Kubeconfig::read_from(path).map_err(cannot)?;
             let options = KubeConfigOptions::default();
-            kube::Config::from_custom_kubeconfig(file, &options).await.map_err(cannot)
+            kube::Config::from_custom_kubeconfig(file, &options).await.map_err(cannot)?
         }
         None => kube::Config::infer().await.map_err(|error| {
             let error = brief(error);
             anyhow!("no kubeconfig: name one with --kubeconfig or in KUBECONFIG ({error})")
-        }),
-    }
+        })?,
+    };
+    config.connect_timeout = Some(CONNECT);
+    Ok(config)
 }
 
 /// How to reach the same server, as a kubeconfig says it of a cluster.
@@ -64,14 +74,13 @@ fn brief(error: impl Into<Error>) -> String {
     print::plain(cause.lines().next().unwrap_or_default())
 }
 
-/// Why a server was of no help, on one line and without the names of our libraries.
+/// Why a request failed, on one line. Every command formats client errors here.
 pub fn explain(error: kube::Error) -> Error {
     match error {
         kube::Error::Api(status) if status.code == 401 => {
             anyhow!("the server does not know who you are: check the user of the kubeconfig")
         }
-        kube::Error::Api(status) => anyhow!("{}", print::plain(&status.message)),
-        error => anyhow!("cannot reach the server of the kubeconfig: {}", brief(error)),
+        error => anyhow!("{}", print::plain(&windlass_client_error::describe(&error))),
     }
 }
 

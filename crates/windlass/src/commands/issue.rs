@@ -20,6 +20,7 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde::Serialize;
 use time::OffsetDateTime;
+use windlass_api::timestamp;
 use windlass_pki::{
     CertificateRequest, ForeignCertificate, IssuedSubject, PrivateKey, SubjectKey,
     parse_certificate_blocks, pem, write_request,
@@ -45,7 +46,7 @@ pub fn run(arguments: IssueArgs) -> Result<()> {
 
 async fn issue(arguments: IssueArgs) -> Result<()> {
     let config = connect::config(arguments.server.kubeconfig.as_deref()).await?;
-    let client = Client::try_from(config.clone())?;
+    let client = connect::client_of(config.clone())?;
     if let Some(file) = &arguments.write_kubeconfig
         && file.try_exists().is_ok_and(|exists| exists)
     {
@@ -73,6 +74,7 @@ async fn issue(arguments: IssueArgs) -> Result<()> {
     let chain = parse_certificate_blocks(&text)
         .with_context(|| format!("{} has a certificate that is none", request.name_any()))?;
     let leaf = leaf_of(&chain, &key, &request, &mut progress)?;
+    must_be_valid((leaf.not_before(), leaf.not_after()), OffsetDateTime::now_utc())?;
     let anchors = anchors::of(&client, &wanted.signer).await;
     let (anchors, said) = anchors.settle(old_anchors, &wanted.signer);
     if let Some(said) = said {
@@ -192,6 +194,24 @@ async fn approve(client: &Client, request: &Request, progress: &mut Progress) {
     }
 }
 
+/// That a certificate is valid by the local clock: installing any other would replace one that works.
+fn must_be_valid(
+    (not_before, not_after): (OffsetDateTime, OffsetDateTime),
+    now: OffsetDateTime,
+) -> Result<()> {
+    let state = if now > not_after {
+        format!("expired {}", timestamp::format(not_after))
+    } else if now < not_before {
+        format!("is not valid before {}", timestamp::format(not_before))
+    } else {
+        return Ok(());
+    };
+    let now = timestamp::format(now);
+    bail!(
+        "the issued certificate {state}, the local time is {now}; not installed, existing files unchanged"
+    )
+}
+
 /// The certificate, which must be for our key. Signers may leave names out or add some, and it is
 /// good to know.
 fn leaf_of<'a>(
@@ -211,4 +231,28 @@ fn leaf_of<'a>(
         progress.note("the certificate has other names than were asked for");
     }
     Ok(leaf)
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_installed_only_while_it_is_valid() {
+        let valid = (datetime!(2026-01-01 00:00 UTC), datetime!(2026-02-01 00:00 UTC));
+        for (now, refused) in [
+            (datetime!(2025-12-31 23:59 UTC), Some("is not valid before 2026-01-01T00:00:00Z")),
+            (datetime!(2026-01-01 00:00 UTC), None),
+            (datetime!(2026-02-01 00:00 UTC), None),
+            (datetime!(2026-02-01 00:00:01 UTC), Some("expired 2026-02-01T00:00:00Z")),
+        ] {
+            let error = must_be_valid(valid, now).err().map(|error| error.to_string());
+            assert_eq!(error.is_some(), refused.is_some(), "{now}: {error:?}");
+            let error = error.unwrap_or_default();
+            assert!(error.contains(refused.unwrap_or_default()), "{error}");
+            assert!(error.is_empty() || error.contains(&timestamp::format(now)), "{error}");
+        }
+    }
 }

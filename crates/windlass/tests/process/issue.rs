@@ -282,6 +282,41 @@ fn a_certificate_for_another_key_is_not_used() {
     assert!(!path(&admin, "a").exists() && !path(&admin, "b").exists());
 }
 
+#[test]
+fn a_certificate_that_is_not_valid_now_is_not_installed() {
+    let admin = Kubectl::new();
+    if admin.minor() < 24 {
+        eprintln!("this kubectl cannot write a status");
+        return;
+    }
+    let (ca, now) = (authority(), OffsetDateTime::now_utc());
+    let args = ["issue", "--signer", "example.com/web", "--dns", "a.example", "--out", "web"];
+    let renew = ["issue", "--renew", "--out", "web"];
+    let minutes = |from, to| {
+        let [from, to] = [from, to].map(|minutes| now + Duration::minutes(minutes));
+        Validity::new(from, to).unwrap()
+    };
+    let mut before = None;
+    for (args, validity, refused) in [
+        (&args[..], minutes(-1, 60), None),
+        (&renew, minutes(-30, -1), Some("the issued certificate expired ")),
+        (&renew, minutes(30, 60), Some("the issued certificate is not valid before ")),
+    ] {
+        let mut waiting = Waiting::start(&admin, args);
+        let name = waiting.request();
+        admin.ok(&["certificate", "approve", &name]);
+        let chain = STANDARD.encode(signed_for(&admin, &name, &ca, validity));
+        let patch = format!("{{\"status\":{{\"certificate\":\"{chain}\"}}}}");
+        admin.ok(&["patch", "csr", &name, "--subresource=status", "--type=merge", "-p", &patch]);
+        let (good, said) = waiting.end();
+        assert_eq!(good, refused.is_none(), "{said}");
+        assert!(said.contains(refused.unwrap_or_default()), "{said}");
+        assert!(good || said.contains("the local time is"), "{said}");
+        let files = set(&path(&admin, "web"));
+        assert_eq!(before.get_or_insert_with(|| files.clone()), &files);
+    }
+}
+
 fn authority() -> Authority {
     let now = OffsetDateTime::now_utc();
     let validity = Validity::new(now - Duration::HOUR, now + Duration::DAY).unwrap();
@@ -292,13 +327,21 @@ fn authority() -> Authority {
 
 /// The certificate that a request asks for, and its authority's.
 fn signed(admin: &Kubectl, name: &str, ca: &Authority) -> String {
+    let now = OffsetDateTime::now_utc();
+    signed_for(
+        admin,
+        name,
+        ca,
+        Validity::new(now - Duration::MINUTE, now + Duration::HOUR).unwrap(),
+    )
+}
+
+fn signed_for(admin: &Kubectl, name: &str, ca: &Authority, validity: Validity) -> String {
     let object = admin.json(&["get", "csr", name]);
     let text = STANDARD.decode(object["spec"]["request"].as_str().unwrap()).unwrap();
     let request = CertificateRequest::from_pem(&text).unwrap();
     let usages: Vec<String> = serde_json::from_value(object["spec"]["usages"].clone()).unwrap();
     assert_eq!(usages, ["digital signature", "server auth"]);
-    let now = OffsetDateTime::now_utc();
-    let validity = Validity::new(now - Duration::MINUTE, now + Duration::HOUR).unwrap();
     let serial = Serial::random(&SystemRandom::new()).unwrap();
     let usages = Usages::from_names(&usages).unwrap();
     let wanted = Issuance::of_request(&request, usages, validity, serial).unwrap();
