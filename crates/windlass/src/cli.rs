@@ -32,7 +32,8 @@ pub use etcd::EtcdArgs;
 pub use node::{NodeArgs, NodeCommand, NodeRunArgs, NodeStatusArgs};
 pub use reach::ExternalUrl;
 pub use requests::{
-    CsrCommand, CsrDecideArgs, CsrListArgs, CsrShowArgs, Format, IssueArgs, KeyType, NameArgs,
+    CsrCommand, CsrDecideArgs, CsrListArgs, CsrShowArgs, DocumentArgs, Format, IssueArgs, KeyType,
+    NameArgs,
 };
 pub use signers::{SignerCheckArgs, SignerCommand, SignerListArgs, SignerShowArgs, SignersOfArgs};
 pub use store::{PlaceArgs, StoreCommand};
@@ -45,7 +46,7 @@ pub use values::{Expiry, FeatureGate, Plugin};
 /// `windlass up` starts a server that kubectl, client-go and every other Kubernetes client can
 /// talk to, and keeps its data in a directory. It needs no cluster, no etcd and no configuration.
 #[derive(Debug, Parser)]
-#[command(name = "windlass", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(name = "windlass", version, max_term_width = 100)]
 pub struct Cli {
     #[command(flatten)]
     pub logging: LogArgs,
@@ -110,7 +111,14 @@ pub enum Command {
     /// Ask whether you, or somebody else, may do something. Exits with 1 if not.
     CanI(CanIArgs),
     /// Print the version.
-    Version,
+    Version(VersionArgs),
+}
+
+/// Flags of `windlass version`.
+#[derive(Debug, Args)]
+pub struct VersionArgs {
+    #[command(flatten)]
+    pub output: DocumentArgs,
 }
 
 /// Flags of `windlass crds`.
@@ -186,8 +194,10 @@ pub struct DataDirArgs {
 pub struct ServeArgs {
     #[command(flatten)]
     pub data: DataDirArgs,
-    /// Address and port to serve HTTPS on. Port 0 takes a free one.
+    /// Address or host name, and port, to serve HTTPS on. Port 0 takes a free one. Of a name with several
+    /// addresses, the lowest is used, IPv4 before IPv6.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6443")]
+    #[arg(value_parser = values::listen_address)]
     pub listen: SocketAddr,
     /// File with bearer tokens, one a line: token,user,uid,"group1,group2".
     #[arg(long, value_name = "FILE")]
@@ -244,15 +254,18 @@ pub struct UpArgs {
     /// Make this machine a node of this name as well. Its certificates are kept in the data
     /// directory.
     #[arg(long, value_name = "NAME", value_parser = values::node_name, conflicts_with = "no_node")]
+    #[arg(help_heading = "Node")]
     pub node_name: Option<String>,
     /// Volumes of this machine itself: a file that says what is to be in which directory. Read again
     /// when it changes.
-    #[arg(long, value_name = "FILE", requires = "node_name")]
+    #[arg(long, value_name = "FILE", requires = "node_name", help_heading = "Node")]
     pub projections: Option<PathBuf>,
     /// Do not make this machine a node.
-    #[arg(long)]
+    #[arg(long, help_heading = "Node")]
     pub no_node: bool,
 }
+
+const KEYS_HEADING: &str = "Certificates and keys";
 
 /// Flags of `windlass server`.
 #[derive(Debug, Args)]
@@ -265,22 +278,24 @@ pub struct ServerArgs {
         long,
         value_name = "FILE",
         requires = "tls_private_key_file",
-        conflicts_with = "tls_san"
+        conflicts_with = "tls_san",
+        help_heading = KEYS_HEADING
     )]
     pub tls_cert_file: Option<PathBuf>,
     /// Private key of --tls-cert-file (PEM).
-    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file", help_heading = KEYS_HEADING)]
     pub tls_private_key_file: Option<PathBuf>,
     /// Authorities that client certificates are verified with (PEM). A certificate's common name is
     /// the user, its organizations are the groups. Read again when it changes.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = KEYS_HEADING)]
     pub client_ca_file: Option<PathBuf>,
     /// Key to verify service-account tokens with: public, private or in a certificate (PEM). May be
     /// given several times [default: that of --service-account-signing-key-file].
     #[arg(long, value_name = "FILE", requires = "service_account_signing_key_file")]
+    #[arg(help_heading = KEYS_HEADING)]
     pub service_account_key_file: Vec<PathBuf>,
     /// Private key to sign service-account tokens with (PEM).
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = KEYS_HEADING)]
     pub service_account_signing_key_file: Option<PathBuf>,
 }
 
@@ -307,12 +322,18 @@ pub struct UserAddArgs {
     /// When the certificate ends: after 90d, 12h or 1d12h, or at a date such as 2027-01-31.
     #[arg(long, value_name = "WHEN", default_value = "365d", value_parser = values::expiry)]
     pub expires: Expiry,
-    /// The file to write. It must not exist; - is standard output [default: NAME.kubeconfig].
-    #[arg(long, short, value_name = "FILE")]
+    /// Kubeconfig to write. It must not exist; - is standard output [default: NAME.kubeconfig].
+    #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Where the user reaches the server [default: as in the data directory's admin.kubeconfig].
+    /// URL of the server [default: as in the data directory's admin.kubeconfig].
     #[arg(long, value_name = "URL")]
     pub server: Option<String>,
+    /// CA certificate to verify the server with (PEM), for a server with --tls-cert-file [default: pki/ca.crt of the
+    /// data directory].
+    #[arg(long, value_name = "FILE")]
+    pub certificate_authority: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: DocumentArgs,
     #[command(flatten)]
     pub data: DataDirArgs,
 }
@@ -341,6 +362,8 @@ pub struct CanIArgs {
     /// Groups of that user. May be given several times.
     #[arg(long = "as-group", value_name = "GROUP", requires = "user")]
     pub groups: Vec<String>,
+    #[command(flatten)]
+    pub output: DocumentArgs,
     /// The server to ask, and who to be there [default: as kubectl].
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,

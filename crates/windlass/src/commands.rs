@@ -7,7 +7,9 @@ mod controllers;
 mod crds;
 mod csr;
 pub mod data_dir;
+mod interrupted;
 mod issue;
+mod listening;
 mod node;
 mod print;
 mod server;
@@ -21,6 +23,9 @@ mod user;
 mod version;
 
 use anyhow::Result;
+
+pub use interrupted::Interrupted;
+pub use listening::cannot_listen;
 
 use crate::cli::Command;
 
@@ -43,6 +48,6 @@ pub fn run(command: Command) -> Result<()> {
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Token(command) => token::run(command),
         Command::CanI(arguments) => can_i::run(arguments),
-        Command::Version => version::run(),
+        Command::Version(arguments) => version::run(&arguments),
     }
 }

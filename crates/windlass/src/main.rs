@@ -14,14 +14,20 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// 128 and the number of SIGINT.
+const INTERRUPTED: u8 = 130;
+
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     logging::start(&cli.logging);
     match commands::run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("windlass: {error:#}");
-            ExitCode::FAILURE
+            eprintln!("windlass: {}", windlass_client_error::describe(error.as_ref()));
+            match error.chain().any(|cause| cause.is::<commands::Interrupted>()) {
+                true => ExitCode::from(INTERRUPTED),
+                false => ExitCode::FAILURE,
+            }
         }
     }
 }

@@ -34,7 +34,7 @@ use crate::cli::{
     AccessArgs, AuditArgs, AuditLevel, AuditMode, BundleSyncArgs, ConnectionArgs, EtcdArgs,
     FeatureGate, InflightArgs, IssuingArgs, NodeMonitorArgs, Plugin,
 };
-use crate::commands::data_dir;
+use crate::commands::{cannot_listen, data_dir};
 use crate::datadir::{DataDir, Layout};
 use crate::descriptors::{connection_limits, raise_limit};
 use crate::{plane, shell};
@@ -155,11 +155,11 @@ async fn run(settings: Settings) -> Result<()> {
     more.push(connections.source());
     let signs = (leaving.clone(), shutdown.clone());
     let (server, tls) = assemble(&settings, &store, more, signs).await?;
+    let address = settings.listener.local_addr()?;
     rustix::net::listen(&settings.listener, BACKLOG)
-        .with_context(|| format!("cannot listen for {}", settings.data.url))?;
+        .map_err(|error| cannot_listen("--listen", address, &error.into()))?;
     settings.listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(settings.listener)?;
-    let address = listener.local_addr()?;
     let serving = windlass_server::listen::serve(
         server.clone(),
         listener,
@@ -424,9 +424,11 @@ fn custom_signers(
 
 /// One line for the person who started it, on standard output; logs go to standard error.
 fn announce(data: &DataDir) {
-    let kubeconfig = data.layout.kubeconfig();
-    let line =
-        format!("windlass is ready at {} (kubeconfig: {})\n", data.url, kubeconfig.display());
+    let mut line = format!("windlass is ready at {}", data.url);
+    if data.has_kubeconfig() {
+        line.push_str(&format!(" (kubeconfig: {})", data.layout.kubeconfig().display()));
+    }
+    line.push('\n');
     // Who closed standard output does not want to know.
     let _ = std::io::stdout().write_all(line.as_bytes());
     let _ = std::io::stdout().flush();

@@ -67,7 +67,7 @@ pub struct AccessArgs {
 
 /// How much is worked on at a time.
 #[derive(Clone, Copy, Debug, Args)]
-#[command(next_help_heading = "Access")]
+#[command(next_help_heading = "Limits")]
 pub struct InflightArgs {
     /// How many requests that read are worked on at a time; more wait, each user's in a queue of
     /// their own, or are told to come again. Nodes and leader leases have room besides.
@@ -89,7 +89,7 @@ pub struct InflightArgs {
 
 /// How many connections are open at a time.
 #[derive(Clone, Copy, Debug, Args)]
-#[command(next_help_heading = "Access")]
+#[command(next_help_heading = "Limits")]
 pub struct ConnectionArgs {
     /// Connections open at a time. At the limit, the oldest idle connection that was never authenticated
     /// makes room for a new one [default: 32768, or what the limit on open files allows].

@@ -33,7 +33,7 @@ pub enum BundleCommand {
 #[command(after_help = STATUS_EXAMPLE)]
 pub struct BundleStatusArgs {
     /// The Bundle.
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", value_parser = values::bundle_name)]
     pub name: String,
     #[command(flatten)]
     pub output: OutputArgs,

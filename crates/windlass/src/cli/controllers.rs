@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use windlass_controllers::sign::{Signer, SignerFiles};
-use windlass_controllers::{NodeMonitor, Selection};
+use windlass_controllers::{Controller, NodeMonitor, Selection};
 
 use super::{BundleSyncArgs, FeatureGate, values};
 
@@ -16,14 +16,6 @@ pub struct ControllersArgs {
     /// The API server to work for, and who to be there.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: PathBuf,
-    #[command(flatten)]
-    pub issuing: IssuingArgs,
-    #[command(flatten)]
-    pub signing: SigningArgs,
-    #[command(flatten)]
-    pub bundles: BundleSyncArgs,
-    #[command(flatten)]
-    pub nodes: NodeMonitorArgs,
     /// CAs that clients verify the API server with (PEM), published in every namespace. Read again
     /// when it changes [default: that of the kubeconfig if the server is Windlass, else none].
     #[arg(long, value_name = "FILE")]
@@ -32,8 +24,9 @@ pub struct ControllersArgs {
     /// in addition to the host of the kubeconfig.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub api_server_names: Vec<String>,
-    /// Controllers to run: * for all, NAME for one, -NAME for all but one.
+    /// Controllers to run.
     #[arg(long, value_name = "LIST", default_value = "*", allow_hyphen_values = true)]
+    #[arg(help = controllers_help())]
     pub controllers: Selection,
     /// Features to turn on or off: ClusterTrustBundle, PodCertificateRequest.
     #[arg(long, value_name = "NAME=BOOL", value_delimiter = ',')]
@@ -42,7 +35,21 @@ pub struct ControllersArgs {
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = values::loopback)]
     pub metrics_listen: Option<SocketAddr>,
     #[command(flatten)]
+    pub issuing: IssuingArgs,
+    #[command(flatten)]
+    pub signing: SigningArgs,
+    #[command(flatten)]
+    pub bundles: BundleSyncArgs,
+    #[command(flatten)]
+    pub nodes: NodeMonitorArgs,
+    #[command(flatten)]
     pub election: ElectionArgs,
+}
+
+/// The help of `--controllers`, with all names.
+fn controllers_help() -> String {
+    let names = Controller::ALL.map(Controller::name).join(", ");
+    format!("Controllers to run: * for all, NAME for one, -NAME for all but one. Names: {names}")
 }
 
 /// What `controllers` and `up` have in common.

@@ -76,6 +76,7 @@ pub struct NodeRunArgs {
     pub rotate_server_certificates: bool,
     /// Address and port to serve /healthz, /readyz and /metrics on with the serving certificate.
     #[arg(long, value_name = "ADDRESS:PORT", requires = "rotate_server_certificates")]
+    #[arg(value_parser = values::listen_address)]
     pub listen: Option<SocketAddr>,
     /// Loopback address and port to serve /healthz, /readyz and /metrics on, without TLS.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = values::loopback)]

@@ -69,6 +69,37 @@ pub struct OutputArgs {
     pub format: Option<Format>,
 }
 
+/// Flags that say how to print what is one document and has no names.
+#[derive(Debug, Default, Args)]
+pub struct DocumentArgs {
+    /// Output format: json or yaml [default: text].
+    #[arg(long = "output", short = 'o', value_name = "FORMAT", value_parser = document_format)]
+    pub format: Option<Format>,
+}
+
+/// Flags that say how to print what was done to objects.
+#[derive(Debug, Args)]
+pub struct ResultArgs {
+    /// Output format: json, yaml or name [default: text].
+    #[arg(long = "output", short = 'o', value_name = "FORMAT", value_parser = result_format)]
+    pub format: Option<Format>,
+}
+
+fn document_format(text: &str) -> Result<Format, &'static str> {
+    match text {
+        "json" => Ok(Format::Json),
+        "yaml" => Ok(Format::Yaml),
+        _ => Err("must be json or yaml"),
+    }
+}
+
+fn result_format(text: &str) -> Result<Format, &'static str> {
+    match text {
+        "name" => Ok(Format::Name),
+        text => document_format(text).map_err(|_| "must be json, yaml or name"),
+    }
+}
+
 /// Flags of `windlass issue`.
 #[derive(Debug, Args)]
 #[command(after_help = ISSUE_EXAMPLE)]
@@ -204,7 +235,7 @@ pub struct CsrListArgs {
 #[command(after_help = SHOW_EXAMPLE)]
 pub struct CsrShowArgs {
     /// The request.
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", value_parser = values::csr_name)]
     pub name: String,
     #[command(flatten)]
     pub output: OutputArgs,
@@ -216,7 +247,7 @@ pub struct CsrShowArgs {
 #[derive(Debug, Args)]
 pub struct CsrDecideArgs {
     /// The requests.
-    #[arg(value_name = "NAME", required = true)]
+    #[arg(value_name = "NAME", required = true, value_parser = values::csr_name)]
     pub names: Vec<String>,
     /// Why, in one word, to be kept on the request.
     #[arg(long, value_name = "WORD")]
@@ -224,6 +255,8 @@ pub struct CsrDecideArgs {
     /// Why, in many.
     #[arg(long, value_name = "TEXT")]
     pub message: Option<String>,
+    #[command(flatten)]
+    pub output: ResultArgs,
     #[command(flatten)]
     pub server: ServerOfArgs,
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::requests::{OutputArgs, ServerOfArgs};
+use super::requests::{DocumentArgs, OutputArgs, ServerOfArgs};
 
 const LIST_EXAMPLE: &str = "\
 Examples:
@@ -73,7 +73,7 @@ pub struct SignerCheckArgs {
     #[arg(long, conflicts_with = "kubeconfig")]
     pub files_only: bool,
     #[command(flatten)]
-    pub output: OutputArgs,
+    pub output: DocumentArgs,
     #[command(flatten)]
     pub server: ServerOfArgs,
 }
@@ -113,8 +113,15 @@ mod tests {
         assert_eq!((show.name.as_str(), show.places.signers), ("a.b/c", Some("f".into())));
         assert!(matches!(parse("list -o wide --kubeconfig k"), Ok(SignerCommand::List(_))));
         assert!(matches!(parse("check"), Ok(SignerCommand::Check(_))));
-        for line in ["", "show", "show a b", "check x", "list -o xml", "show a.b/c --kubeconfig k"]
-        {
+        for line in [
+            "",
+            "show",
+            "show a b",
+            "check x",
+            "list -o xml",
+            "check -o name",
+            "show a.b/c --kubeconfig k",
+        ] {
             let error: clap::Error = parse(line).expect_err(line);
             assert_eq!(error.exit_code(), 2, "{line}");
         }

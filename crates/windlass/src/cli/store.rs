@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand};
 
-use super::{DataDirArgs, EtcdArgs};
+use super::{DataDirArgs, DocumentArgs, EtcdArgs};
 
 /// What can be done with a database.
 #[derive(Debug, Subcommand)]
@@ -16,6 +16,8 @@ pub enum StoreCommand {
         /// A backup to check instead of a data directory.
         #[arg(value_name = "FILE", conflicts_with = "data_dir")]
         file: Option<PathBuf>,
+        #[command(flatten)]
+        output: DocumentArgs,
     },
     /// Copy the database into one file. A server may be using it.
     Backup {
@@ -24,6 +26,8 @@ pub enum StoreCommand {
         /// The file to write. It must not exist.
         #[arg(value_name = "FILE")]
         file: PathBuf,
+        #[command(flatten)]
+        output: DocumentArgs,
     },
     /// Make a database from a backup. The data directory must not have one.
     ///
@@ -34,6 +38,8 @@ pub enum StoreCommand {
         /// The backup.
         #[arg(value_name = "FILE")]
         file: PathBuf,
+        #[command(flatten)]
+        output: DocumentArgs,
     },
     /// Write all objects into a file, from which a store of any engine can be made. Servers may be using
     /// the store.
@@ -47,6 +53,8 @@ pub enum StoreCommand {
         /// Do not tell how far it is.
         #[arg(long, short)]
         quiet: bool,
+        #[command(flatten)]
+        output: DocumentArgs,
         #[command(flatten)]
         place: PlaceArgs,
     },
@@ -65,6 +73,8 @@ pub enum StoreCommand {
         #[arg(long, short)]
         quiet: bool,
         #[command(flatten)]
+        output: DocumentArgs,
+        #[command(flatten)]
         place: PlaceArgs,
     },
     /// Raise the revisions of a store on etcd, after etcd was restored from a snapshot.
@@ -76,6 +86,8 @@ pub enum StoreCommand {
         #[arg(long, value_name = "NUMBER", default_value_t = windlass_store::RESTORE_JUMP)]
         #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
         by: u64,
+        #[command(flatten)]
+        output: DocumentArgs,
         #[command(flatten)]
         etcd: EtcdArgs,
     },

@@ -152,3 +152,175 @@ fn refuses_names_that_no_certificate_should_hold() {
     assert!(parse("windlass can-i get pods --as-group g").is_err());
     assert!(parse("windlass can-i get pods -n x -A").is_err());
 }
+
+/// The options of `up`, `server` and `controllers` that have a heading. All others stand under "Options".
+const HEADINGS: [(&str, &[&str]); 11] = [
+    ("Log", &["log-format", "log-level", "verbose"]),
+    ("Audit", &["audit-*"]),
+    ("Store on etcd", &["etcd-*", "record-authorities"]),
+    ("Leader election", &["leader-elect", "leader-elect-*"]),
+    ("Node health", &["node-monitor-*", "node-startup-grace-period"]),
+    ("Node", &["node-name", "projections", "no-node"]),
+    (
+        "Certificates and keys",
+        &["tls-cert-file", "tls-private-key-file", "client-ca-file", "service-account-key-file"],
+    ),
+    ("Certificates and keys", &["service-account-signing-key-file"]),
+    (
+        "Bundles",
+        &[
+            "trust-namespace",
+            "default-package-location",
+            "secret-targets-enabled",
+            "filter-*",
+            "target-namespaces",
+        ],
+    ),
+    ("Limits", &["max-*", "min-request-timeout"]),
+    (
+        "Access",
+        &[
+            "anonymous-auth",
+            "enable-*",
+            "disable-*",
+            "service-account-issuer",
+            "service-account-jwks-uri",
+            "api-audiences",
+            "requestheader-*",
+        ],
+    ),
+];
+
+/// Of `up` and `controllers`, as above.
+const SIGNING_HEADINGS: [(&str, &[&str]); 2] = [
+    ("Certificates", &["signers", "approve-kubelet-serving", "cluster-signing-duration", "ca-*"]),
+    ("Signing", &["cluster-signing-*"]),
+];
+
+fn heading(command: &str, option: &str) -> Option<&'static str> {
+    let matches = |pattern: &&str| match pattern.strip_suffix('*') {
+        Some(prefix) => option.starts_with(prefix),
+        None => option == *pattern,
+    };
+    let all = HEADINGS.iter().chain(&SIGNING_HEADINGS);
+    let found = all.into_iter().find(|(_, options)| options.iter().any(matches));
+    let found = found.map(|(heading, _)| *heading);
+    let servers = ["up", "server", "controllers"].contains(&command);
+    found.filter(|found| servers || ["Log", "Store on etcd"].contains(found))
+}
+
+fn each_command(check: impl Fn(&clap::Command)) {
+    fn walk(command: &clap::Command, check: &impl Fn(&clap::Command)) {
+        check(command);
+        let rest = command.get_subcommands().filter(|command| command.get_name() != "help");
+        rest.for_each(|command| walk(command, check));
+    }
+    let mut command = Cli::command();
+    command.build();
+    walk(&command, &check);
+}
+
+#[test]
+fn options_stand_under_their_headings() {
+    each_command(|command| {
+        for argument in command.get_arguments().filter(|argument| !argument.is_positional()) {
+            let option = argument.get_long().unwrap_or(argument.get_id().as_str());
+            if matches!(option, "help" | "version") {
+                continue;
+            }
+            let name = command.get_name();
+            assert_eq!(argument.get_help_heading(), heading(name, option), "{name} --{option}");
+        }
+    });
+}
+
+#[test]
+fn the_short_option_o_is_the_output_format_everywhere() {
+    each_command(|command| {
+        for argument in command.get_arguments() {
+            let (short, long) = (argument.get_short() == Some('o'), argument.get_long());
+            assert_eq!(short, long == Some("output"), "{} {long:?}", command.get_name());
+        }
+    });
+    let formats = [
+        ("csr approve a", "json yaml name"),
+        ("csr deny a", "json yaml name"),
+        ("token delete abcdef", "json yaml name"),
+        ("can-i get pods", "json yaml"),
+        ("version", "json yaml"),
+        ("user add a", "json yaml"),
+        ("signer check", "json yaml"),
+        ("store check", "json yaml"),
+        ("store backup f", "json yaml"),
+        ("store restore f", "json yaml"),
+        ("store export f", "json yaml"),
+        ("store import f", "json yaml"),
+        ("store raise-revision --etcd-servers http://a:1", "json yaml"),
+    ];
+    for (line, taken) in formats {
+        for format in ["json", "yaml", "name", "wide"] {
+            let parsed = parse(&format!("windlass {line} -o {format}"));
+            let wanted = taken.split(' ').any(|each| each == format);
+            assert_eq!(parsed.is_ok(), wanted, "{line} -o {format}: {parsed:?}");
+        }
+    }
+}
+
+#[test]
+fn help_is_a_command() {
+    for line in ["windlass help", "windlass help issue", "windlass help csr approve"] {
+        let error = parse(line).unwrap_err();
+        assert_eq!(error.kind(), clap::error::ErrorKind::DisplayHelp, "{line}");
+    }
+}
+
+#[test]
+fn the_help_lists_all_controllers() {
+    let help = parse("windlass controllers --help").unwrap_err().to_string();
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    for controller in windlass_controllers::Controller::ALL {
+        assert!(help.contains(controller.name()), "{}", controller.name());
+    }
+}
+
+#[test]
+fn objects_are_named_as_they_are_printed() {
+    let csr = |text: &str| values::csr_name(text).ok();
+    for text in [
+        "a",
+        "csr/a",
+        "certificatesigningrequest.certificates.k8s.io/a",
+        "certificatesigningrequests.v1.certificates.k8s.io/a",
+        "CertificateSigningRequest/a",
+    ] {
+        assert_eq!(csr(text).as_deref(), Some("a"), "{text}");
+    }
+    for text in ["pod/a", "csr/", "csr/a/b", "csr.example.com/a", "secret/a"] {
+        assert_eq!(csr(text), None, "{text}");
+    }
+    let bundle = values::bundle_name("bundle.trust.cert-manager.io/my-org.com");
+    assert_eq!(bundle.as_deref(), Ok("my-org.com"));
+    let trust = values::trust_bundle_name("clustertrustbundle.certificates.k8s.io/a:b:c");
+    assert_eq!(trust.as_deref(), Ok("a:b:c"));
+    assert_eq!(values::trust_bundle_name("a:b:c").as_deref(), Ok("a:b:c"));
+}
+
+#[test]
+fn listens_on_host_names() {
+    for flag in [
+        "up --listen",
+        "server --listen",
+        "controllers --kubeconfig k --metrics-listen",
+        "node --kubeconfig k --cert-dir d --metrics-listen",
+        "node --kubeconfig k --cert-dir d --rotate-server-certificates --listen",
+    ] {
+        assert!(parse(&format!("windlass {flag} localhost:6443")).is_ok(), "{flag}");
+        for bad in ["localhost", ":6443", "localhost:", "localhost:70000", "a b:1", "-:1"] {
+            let words = format!("windlass {flag}");
+            let words = words.split_whitespace().chain([bad]);
+            assert!(Cli::try_parse_from(words).is_err(), "{flag} {bad}");
+        }
+    }
+    assert!(values::listen_address("localhost:6443").unwrap().ip().is_loopback());
+    assert_eq!(values::listen_address("localhost:6443"), values::listen_address("LOCALHOST:6443"));
+}

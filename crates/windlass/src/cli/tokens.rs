@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::requests::{OutputArgs, ServerOfArgs};
+use super::requests::{OutputArgs, ResultArgs, ServerOfArgs};
 use super::values::{self, Expiry};
 
 const CREATE_EXAMPLE: &str = "\
@@ -95,6 +95,8 @@ pub struct TokenDeleteArgs {
     #[arg(value_name = "ID", required = true, value_parser = id)]
     pub ids: Vec<String>,
     #[command(flatten)]
+    pub output: ResultArgs,
+    #[command(flatten)]
     pub server: ServerOfArgs,
 }
 
@@ -150,8 +152,11 @@ fn url(text: &str) -> Result<String, &'static str> {
     Ok(text.trim_end_matches('/').to_owned())
 }
 
-/// Takes a whole token as well, for it is what people have at hand, and forgets its secret.
+/// Takes a whole token as well, for it is what people have at hand, and forgets its secret; and the Secret's
+/// name, which `-o name` prints.
 fn id(text: &str) -> Result<String, &'static str> {
+    let name = values::reference(text, &["secret", "secrets"], "v1").unwrap_or_default();
+    let text = name.strip_prefix("bootstrap-token-").unwrap_or(&name);
     let plain = |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
     let (id, secret) = text.split_once('.').unwrap_or((text, ""));
     if id.len() == 6 && plain(id) && plain(secret) {
@@ -232,6 +237,7 @@ mod tests {
             Ok(_) | Err(_) => None,
         };
         assert_eq!(ids("abcdef 012345.0123456789abcdef").unwrap(), ["abcdef", "012345"]);
+        assert_eq!(ids("secret/bootstrap-token-abcdef").unwrap(), ["abcdef"]);
         for bad in ["", "abcde", "ABCDEF", "abcdefg", "../../", "abcdef.X"] {
             assert_eq!(ids(bad), None, "{bad}");
         }

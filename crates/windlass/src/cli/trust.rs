@@ -63,7 +63,7 @@ pub struct TrustPackageArgs {
 #[command(after_help = STATUS_EXAMPLE)]
 pub struct TrustStatusArgs {
     /// The bundle: a ClusterTrustBundle [default: all].
-    #[arg(value_name = "BUNDLE")]
+    #[arg(value_name = "BUNDLE", value_parser = values::trust_bundle_name)]
     pub bundle: Option<String>,
     /// Only bundles of this signer.
     #[arg(long, value_name = "SIGNER", value_parser = values::signer_name)]

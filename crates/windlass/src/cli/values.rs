@@ -1,6 +1,6 @@
 //! Values of flags that are more than a path or a number.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -53,10 +53,64 @@ pub fn object_name(text: &str) -> Result<String, &'static str> {
 }
 
 /// Reads an address that only this machine reaches.
-pub fn loopback(text: &str) -> Result<SocketAddr, &'static str> {
-    let address: SocketAddr = text.parse().map_err(|_| "must be ADDRESS:PORT")?;
-    let local = address.ip().is_loopback();
-    if local { Ok(address) } else { Err("must be an address of this machine only, as 127.0.0.1") }
+pub fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let address = listen_address(text)?;
+    if address.ip().is_loopback() {
+        Ok(address)
+    } else {
+        Err("must be a loopback address, for example 127.0.0.1".into())
+    }
+}
+
+/// Reads an address to listen on, or resolves a host name. Of several addresses the lowest is taken, IPv4 before
+/// IPv6: the order in which resolvers answer may change from one start to the next.
+pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    const FORM: &str = "must be ADDRESS:PORT or NAME:PORT";
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let (host, port) = text.rsplit_once(':').ok_or(FORM)?;
+    let port: u16 = port.parse().map_err(|_| FORM)?;
+    if !crate::datadir::is_host_name(&host.to_ascii_lowercase()) {
+        return Err(FORM.into());
+    }
+    let found = (host, port).to_socket_addrs();
+    let found = found.map_err(|error| format!("cannot resolve {host}: {error}"))?;
+    let lowest = found.min_by_key(|address| (address.is_ipv6(), address.ip()));
+    lowest.ok_or_else(|| format!("{host} has no address"))
+}
+
+/// Reads the name of a request for a certificate.
+pub fn csr_name(text: &str) -> Result<String, String> {
+    let kinds = ["certificatesigningrequest", "certificatesigningrequests", "csr"];
+    reference(text, &kinds, "certificates.k8s.io")
+}
+
+/// Reads the name of a Bundle.
+pub fn bundle_name(text: &str) -> Result<String, String> {
+    reference(text, &["bundle", "bundles"], "trust.cert-manager.io")
+}
+
+/// Reads the name of a ClusterTrustBundle.
+pub fn trust_bundle_name(text: &str) -> Result<String, String> {
+    reference(text, &["clustertrustbundle", "clustertrustbundles"], "certificates.k8s.io")
+}
+
+/// Reads `NAME`, or `KIND/NAME` and `KIND.GROUP/NAME` as `-o name` and kubectl print them.
+pub fn reference(text: &str, kinds: &[&str], group: &str) -> Result<String, String> {
+    let Some((resource, name)) = text.split_once('/') else {
+        return Ok(text.to_owned());
+    };
+    let resource = resource.to_lowercase();
+    let (kind, rest) = resource.split_once('.').unwrap_or((&resource, group));
+    // kubectl also takes KIND.VERSION.GROUP.
+    let in_group = rest == group || rest.split_once('.').is_some_and(|(_, rest)| rest == group);
+    if kinds.contains(&kind) && in_group && !name.is_empty() && !name.contains('/') {
+        Ok(name.to_owned())
+    } else {
+        let kind = kinds.first().copied().unwrap_or_default();
+        Err(format!("must be NAME or {kind}/NAME"))
+    }
 }
 
 /// Reads the name of a node, which is a DNS subdomain as every object's of its kind.

@@ -1,27 +1,32 @@
 //! `windlass can-i`: may somebody do something, and why?
 
-use std::io::Write as _;
-
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use http::Request;
 use kube::Client;
 use serde_json::{Map, Value, json};
 
-use super::connect;
+use super::{connect, print};
 use crate::cli::CanIArgs;
 
 /// Asks the server and says what it answered; a no is an error without words.
 pub fn run(arguments: CanIArgs) -> Result<()> {
-    let (allowed, line) = connect::block_on(ask(arguments))?;
-    std::io::stdout().write_all(line.as_bytes())?;
-    std::io::stdout().flush()?;
+    let format = arguments.output.format;
+    let status = connect::block_on(ask(arguments))?;
+    let (allowed, line) = verdict(&status);
+    let text = |part: &str| status[part].as_str().unwrap_or_default();
+    let document = json!({
+        "allowed": allowed,
+        "reason": text("reason"),
+        "evaluationError": text("evaluationError"),
+    });
+    print::show(&document, format, |_| line)?;
     if !allowed {
         std::process::exit(1);
     }
     Ok(())
 }
 
-async fn ask(arguments: CanIArgs) -> Result<(bool, String)> {
+async fn ask(arguments: CanIArgs) -> Result<Value> {
     let client = connect::client(arguments.kubeconfig.as_deref()).await?;
     let mut spec = Map::new();
     if arguments.resource.starts_with('/') {
@@ -45,8 +50,9 @@ async fn ask(arguments: CanIArgs) -> Result<(bool, String)> {
     let request = Request::post(format!("/apis/authorization.k8s.io/v1/{plural}"))
         .header("content-type", "application/json")
         .body(review.to_string().into_bytes())?;
-    let answer: Value = client.request(request).await.context("the server did not answer")?;
-    Ok(verdict(&answer["status"]))
+    let mut answer: Value =
+        connect::answer(client.request(request)).await?.map_err(connect::explain)?;
+    Ok(answer["status"].take())
 }
 
 /// Whether it is allowed, and the line that says so.
@@ -114,14 +120,17 @@ struct Found {
 async fn find(client: &Client, word: &str, group: &str) -> Result<Option<Found>> {
     let mut lists = Vec::new();
     if group.is_empty() {
-        lists.push((String::new(), client.list_core_api_resources("v1").await?));
+        let core = client.list_core_api_resources("v1").await;
+        lists.push((String::new(), core.map_err(connect::explain)?));
     }
-    for known in client.list_api_groups().await?.groups {
+    let groups = client.list_api_groups().await.map_err(connect::explain)?;
+    for known in groups.groups {
         let preferred = known.preferred_version.as_ref().or(known.versions.first());
         let Some(version) = preferred.filter(|_| group.is_empty() || known.name == group) else {
             continue;
         };
-        let resources = client.list_api_group_resources(&version.group_version).await?;
+        let resources = client.list_api_group_resources(&version.group_version).await;
+        let resources = resources.map_err(connect::explain)?;
         lists.push((known.name, resources));
     }
     let word = word.to_lowercase();

@@ -16,7 +16,7 @@ use windlass_pki::pem;
 use windlass_server::features::Features;
 use windlass_server::server::system_clock;
 
-use super::{connect, data_dir};
+use super::{cannot_listen, connect, data_dir};
 use crate::cli::{ControllersArgs, ElectionArgs};
 use crate::expiry::{Monitor, Monitored, Role, Source};
 use crate::serve::certificates::signer_cas;
@@ -51,8 +51,8 @@ async fn work(arguments: ControllersArgs) -> Result<()> {
     if arguments.issuing.approve_kubelet_serving {
         warn_of_shared_ca(&built_in, roots.as_deref().unwrap_or_default());
     }
-    let client = kube::Client::try_from(config.clone())?;
-    let version = version(&client).await.context("the server does not answer")?;
+    let client = connect::client_of(config.clone())?;
+    let version = version(&client).await.map_err(connect::explain)?;
     let ours = version.contains("windlass");
     if !ours {
         tracing::info!(
@@ -104,7 +104,9 @@ async fn work(arguments: ControllersArgs) -> Result<()> {
     let told = signals()?;
     let monitor = match arguments.metrics_listen {
         Some(address) => {
-            Some(monitor::serve(address, expiry.clone()).await.context("--metrics-listen")?)
+            let serving = monitor::serve(address, expiry.clone()).await;
+            let cannot = |error| cannot_listen("--metrics-listen", address, &error);
+            Some(serving.map_err(cannot)?)
         }
         None => None,
     };

@@ -78,6 +78,8 @@ async fn decide(arguments: CsrDecideArgs, decision: Decision) -> Result<()> {
     let api: Api<Request> = Api::all(client.clone());
     let reason = Reason::of(decision, arguments.reason, arguments.message);
     let mut failed = 0;
+    let mut done = Vec::new();
+    let format = arguments.output.format;
     for name in &arguments.names {
         let decided = async {
             let request = get(&api, name).await?;
@@ -86,12 +88,18 @@ async fn decide(arguments: CsrDecideArgs, decision: Decision) -> Result<()> {
         };
         match decided.await {
             Ok((view, decided)) => {
-                let already = match decided {
-                    Decided::Now => "",
-                    Decided::Before => " already",
-                };
-                let (what, asked) = (decision.done(), line(&view));
-                print::out(&format!("{} {what}{already}: {asked}\n", object(name)))?;
+                let already = decided == Decided::Before;
+                let what = decision.done();
+                match format {
+                    None => {
+                        let (already, asked) = (if already { " already" } else { "" }, line(&view));
+                        print::out(&format!("{} {what}{already}: {asked}\n", object(name)))?;
+                    }
+                    Some(Format::Name) => print::out(&format!("{}\n", object(name)))?,
+                    Some(_) => {}
+                }
+                let decided = json!({ "name": name, "decision": what, "already": already });
+                done.push(decided);
             }
             Err(error) if arguments.names.len() == 1 => return Err(error),
             Err(error) => {
@@ -100,6 +108,7 @@ async fn decide(arguments: CsrDecideArgs, decision: Decision) -> Result<()> {
             }
         }
     }
+    print::show(&json!({ "items": done }), format, |_| String::new())?;
     match failed {
         0 => Ok(()),
         _ => bail!("{failed} of {} not {}", arguments.names.len(), decision.done()),

@@ -9,7 +9,7 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use time::OffsetDateTime;
 use windlass_pki::AltName;
 
-use super::{connect, shared};
+use super::{cannot_listen, connect, shared};
 use crate::cli::{DataDirArgs, ServeArgs};
 use crate::datadir::{self, DataDir, Layout, Site};
 use crate::plane;
@@ -52,9 +52,9 @@ pub struct Opened {
 /// a second start by mistake then fails before it has touched anything. A store that others use, too, is asked
 /// first whether anything may be made.
 pub fn open(arguments: &ServeArgs, own: &plane::Own, write_kubeconfig: bool) -> Result<Opened> {
-    let cannot = || format!("cannot listen on {}", arguments.listen);
-    let listener = bind(arguments.listen).with_context(cannot)?;
-    let listen = listener.local_addr().with_context(cannot)?;
+    let cannot = |error| cannot_listen("--listen", arguments.listen, &error);
+    let listener = bind(arguments.listen).map_err(cannot)?;
+    let listen = listener.local_addr().map_err(cannot)?;
     let shared = arguments.etcd.clone().options().map(|options| {
         let name = options.name();
         anyhow::Ok((shared::open(options)?, name))

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use windlass_node::Options;
 use windlass_server::features::Features;
 
-use super::{connect, data_dir};
+use super::{cannot_listen, connect, data_dir};
 use crate::cli::{NodeArgs, NodeCommand, NodeRunArgs};
 use crate::serve::{node, signals};
 
@@ -39,8 +39,8 @@ async fn work(arguments: NodeRunArgs) -> Result<()> {
         root_dir: arguments.root_dir.unwrap_or_else(|| arguments.cert_dir.clone()),
         addresses: arguments.node_ip,
         rotate_server_certificates: arguments.rotate_server_certificates,
-        serving: bind(arguments.listen).await.context("--listen")?,
-        metrics: bind(arguments.metrics_listen).await.context("--metrics-listen")?,
+        serving: bind("--listen", arguments.listen).await?,
+        metrics: bind("--metrics-listen", arguments.metrics_listen).await?,
         projections: projections.transpose()?,
         gates: node::gates(features),
         ..Options::new(arguments.kubeconfig, arguments.cert_dir)
@@ -67,9 +67,10 @@ fn own_name() -> Result<String> {
     Err(anyhow!("this machine's name {name:?} cannot be a node's: choose one with --node-name"))
 }
 
-async fn bind(address: Option<SocketAddr>) -> Result<Option<TcpListener>> {
+async fn bind(flag: &str, address: Option<SocketAddr>) -> Result<Option<TcpListener>> {
     let Some(address) = address else { return Ok(None) };
-    let listener = TcpListener::bind(address).await?;
+    let bound = TcpListener::bind(address).await;
+    let listener = bound.map_err(|error| cannot_listen(flag, address, &error))?;
     tracing::info!(address = %listener.local_addr()?, "listening");
     Ok(Some(listener))
 }

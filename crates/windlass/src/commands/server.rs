@@ -1,11 +1,13 @@
 //! `windlass server`: the API server alone.
 
 use anyhow::Result;
+use windlass_server::user::MASTERS;
 
 use super::data_dir::{self, Opened};
 use crate::cli::ServerArgs;
-use crate::plane;
+use crate::datadir::DataDir;
 use crate::serve::{self, ServiceAccountKeys, Settings, TlsFiles};
+use crate::{plane, shell};
 
 /// Serves until told to stop.
 pub fn run(arguments: ServerArgs) -> Result<()> {
@@ -28,6 +30,9 @@ pub fn run(arguments: ServerArgs) -> Result<()> {
     // With other certificates than ours, a kubeconfig of ours would lead nowhere.
     let Opened { listener, data, store, kubelet_serving_ca } =
         data_dir::open(&arguments.serve, &own, own.serving && own.clients)?;
+    if !data.has_kubeconfig() {
+        explain_missing_kubeconfig(&own, &data);
+    }
     let tls = match (arguments.tls_cert_file, arguments.tls_private_key_file) {
         (Some(certificate), Some(key)) => TlsFiles { certificate, key },
         _ => TlsFiles { certificate: layout.pki("server.crt"), key: layout.pki("server.key") },
@@ -53,4 +58,21 @@ pub fn run(arguments: ServerArgs) -> Result<()> {
         data,
         kubelet_serving_ca,
     })
+}
+
+/// Logs how to get a kubeconfig when `admin.kubeconfig` is not written.
+fn explain_missing_kubeconfig(own: &plane::Own, data: &DataDir) {
+    if own.clients {
+        let directory = data.layout.root().to_string_lossy();
+        let (directory, url) = (shell::word(&directory), shell::word(&data.url));
+        tracing::info!(
+            "admin.kubeconfig is not written, because the CA of --tls-cert-file is not known; to get a kubeconfig, \
+             run: windlass user add NAME --group {MASTERS} --data-dir {directory} --server {url} \
+             --certificate-authority FILE"
+        );
+    } else {
+        tracing::info!(
+            "admin.kubeconfig is not written, because clients need a certificate of the CA in --client-ca-file"
+        );
+    }
 }

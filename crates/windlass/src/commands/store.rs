@@ -2,44 +2,44 @@
 
 mod progress;
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use serde_json::json;
 use windlass_store::{Moved, Place, Raised, Report};
 
-use super::data_dir;
-use crate::cli::{EtcdArgs, PlaceArgs, StoreCommand};
+use super::{data_dir, print};
+use crate::cli::{DocumentArgs, EtcdArgs, PlaceArgs, StoreCommand};
 use progress::Progress;
 
 /// Does it and says what is there now.
 pub fn run(command: StoreCommand) -> Result<()> {
     match command {
-        StoreCommand::Check { file: Some(file), .. } => {
-            say("sound", &windlass_store::check_file(&file)?)
+        StoreCommand::Check { file: Some(file), output, .. } => {
+            say("sound", &windlass_store::check_file(&file)?, &output)
         }
-        StoreCommand::Check { data, file: None } => {
+        StoreCommand::Check { data, file: None, output } => {
             let store = data_dir::layout(&data)?.store();
-            say("sound", &windlass_store::check(&store)?)
+            say("sound", &windlass_store::check(&store)?, &output)
         }
-        StoreCommand::Backup { data, file } => {
+        StoreCommand::Backup { data, file, output } => {
             let store = data_dir::layout(&data)?.store();
-            say("backed up", &windlass_store::backup(&store, &file)?)
+            say("backed up", &windlass_store::backup(&store, &file)?, &output)
         }
-        StoreCommand::Restore { data, file } => {
+        StoreCommand::Restore { data, file, output } => {
             let layout = data_dir::layout(&data)?;
             let report = windlass_store::restore(&file, &layout.store())?;
             warn_if_without_keys(layout.root());
-            say("restored", &report)
+            say("restored", &report, &output)
         }
-        StoreCommand::Export { place, file, quiet } => {
+        StoreCommand::Export { place, file, quiet, output } => {
             let (place, _) = find(place)?;
             let mut progress = Progress::new(quiet);
             let moved = windlass_store::export(&place, &file, &mut |news| progress.hear(news));
             progress.end();
-            print(&tell_moved("exported", &file.display().to_string(), &moved?))
+            show_moved("exported", &file.display().to_string(), &moved?, &output)
         }
-        StoreCommand::Import { place, file: Some(file), quiet, .. } => {
+        StoreCommand::Import { place, file: Some(file), quiet, output, .. } => {
             let (place, root) = find(place)?;
             let mut progress = Progress::new(quiet);
             let moved = windlass_store::import(&place, &file, &mut |news| progress.hear(news));
@@ -48,14 +48,16 @@ pub fn run(command: StoreCommand) -> Result<()> {
             if let Some(root) = root {
                 warn_if_without_keys(&root);
             }
-            print(&tell_moved("imported", &describe_place(&place), &moved))
+            show_moved("imported", &describe_place(&place), &moved, &output)
         }
-        StoreCommand::Import { place, file: None, .. } => {
+        StoreCommand::Import { place, file: None, output, .. } => {
             let (place, _) = find(place)?;
             windlass_store::undo_import(&place)?;
-            print(&format!("import taken back: {}\n", describe_place(&place)))
+            let place = describe_place(&place);
+            let document = json!({ "result": "import taken back", "store": place });
+            print::show(&document, output.format, |_| format!("import taken back: {place}\n"))
         }
-        StoreCommand::RaiseRevision { etcd, by } => raise(etcd, by),
+        StoreCommand::RaiseRevision { etcd, by, output } => raise(etcd, by, &output),
     }
 }
 
@@ -79,6 +81,19 @@ fn describe_place(place: &Place) -> String {
     }
 }
 
+fn show_moved(what: &str, place: &str, moved: &Moved, output: &DocumentArgs) -> Result<()> {
+    let Moved { objects, digest, revision, earlier } = moved;
+    let document = json!({
+        "result": what,
+        "place": place,
+        "objects": objects,
+        "fromEarlierRun": earlier,
+        "revision": revision,
+        "digest": digest.to_string(),
+    });
+    print::show(&document, output.format, |_| tell_moved(what, place, moved))
+}
+
 fn tell_moved(what: &str, where_to: &str, moved: &Moved) -> String {
     let Moved { objects, digest, revision, earlier } = moved;
     let earlier = match earlier {
@@ -90,22 +105,33 @@ fn tell_moved(what: &str, where_to: &str, moved: &Moved) -> String {
     )
 }
 
-fn raise(etcd: EtcdArgs, by: u64) -> Result<()> {
+fn raise(etcd: EtcdArgs, by: u64, output: &DocumentArgs) -> Result<()> {
     let options = etcd.options().context("--etcd-servers is needed")?;
     let place = describe_place(&Place::Etcd(options.clone()));
     let Raised { from, to } = windlass_store::raise_revision(options, by)?;
-    print(&format!(
-        "revision raised: {place}\n  from {from} to {to}\n  servers that had the store open stop; \
-         start them again\n"
-    ))
+    let document = json!({ "result": "revision raised", "place": place, "from": from, "to": to });
+    print::show(&document, output.format, |_| {
+        format!(
+            "revision raised: {place}\n  from {from} to {to}\n  servers that had the store open stop; \
+             start them again\n"
+        )
+    })
 }
 
-fn say(what: &str, report: &Report) -> Result<()> {
-    print(&describe(what, report))
-}
-
-fn print(text: &str) -> Result<()> {
-    io::stdout().lock().write_all(text.as_bytes()).context("cannot write to standard output")
+fn say(what: &str, report: &Report, output: &DocumentArgs) -> Result<()> {
+    let Report { path, store, format, revision, floor, keys, records, bytes } = report;
+    let document = json!({
+        "result": what,
+        "path": path,
+        "store": store,
+        "format": format,
+        "objects": keys,
+        "revision": revision,
+        "historySince": floor,
+        "records": records,
+        "bytes": bytes,
+    });
+    print::show(&document, output.format, |_| describe(what, report))
 }
 
 fn describe(what: &str, report: &Report) -> String {
@@ -147,17 +173,21 @@ mod tests {
         let (old, new, file) = (root("old"), root("new"), root("backup.db"));
         drop(Embedded::open(Options::new(old.join("store"))).unwrap());
 
-        run(StoreCommand::Check { data: data(&old), file: None }).unwrap();
-        run(StoreCommand::Backup { data: data(&old), file: file.clone() }).unwrap();
-        let check =
-            StoreCommand::Check { data: DataDirArgs { data_dir: None }, file: Some(file.clone()) };
-        run(check).unwrap();
-        run(StoreCommand::Restore { data: data(&new), file: file.clone() }).unwrap();
+        let output = DocumentArgs::default;
+        run(StoreCommand::Check { data: data(&old), file: None, output: output() }).unwrap();
+        run(StoreCommand::Backup { data: data(&old), file: file.clone(), output: output() })
+            .unwrap();
+        let data_dir = DataDirArgs { data_dir: None };
+        let backup = Some(file.clone());
+        run(StoreCommand::Check { data: data_dir, file: backup, output: output() }).unwrap();
+        run(StoreCommand::Restore { data: data(&new), file: file.clone(), output: output() })
+            .unwrap();
         drop(Embedded::open(Options::new(new.join("store"))).unwrap());
 
-        let over = run(StoreCommand::Restore { data: data(&old), file });
+        let over = run(StoreCommand::Restore { data: data(&old), file, output: output() });
         assert!(over.unwrap_err().to_string().contains("is not empty"));
-        assert!(run(StoreCommand::Check { data: data(&root("none")), file: None }).is_err());
+        let none = data(&root("none"));
+        assert!(run(StoreCommand::Check { data: none, file: None, output: output() }).is_err());
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub fn run(command: TokenCommand) -> Result<()> {
 
 async fn create(arguments: TokenCreateArgs) -> Result<()> {
     let config = connect::config(arguments.server.kubeconfig.as_deref()).await?;
-    let client = Client::try_from(config.clone())?;
+    let client = connect::client_of(config.clone())?;
     if let Some(file) = &arguments.write_bootstrap_kubeconfig
         && file.try_exists().is_ok_and(|exists| exists)
     {
@@ -238,9 +238,18 @@ async fn delete(arguments: TokenDeleteArgs) -> Result<()> {
     let client = connect::client(arguments.server.kubeconfig.as_deref()).await?;
     let tokens = Api::namespaced(client, NAMESPACE);
     let mut failed = 0;
+    let mut deleted = Vec::new();
+    let format = arguments.output.format;
     for id in &arguments.ids {
         match remove(&tokens, id).await {
-            Ok(()) => print::out(&format!("{} deleted\n", object(id)))?,
+            Ok(()) => {
+                deleted.push(json!({ "id": id, "deleted": true }));
+                match format {
+                    None => print::out(&format!("{} deleted\n", object(id)))?,
+                    Some(Format::Name) => print::out(&format!("{}\n", object(id)))?,
+                    Some(_) => {}
+                }
+            }
             Err(error) if arguments.ids.len() == 1 => return Err(error),
             Err(error) => {
                 eprintln!("windlass: {error:#}");
@@ -248,6 +257,7 @@ async fn delete(arguments: TokenDeleteArgs) -> Result<()> {
             }
         }
     }
+    print::show(&json!({ "items": deleted }), format, |_| String::new())?;
     match failed {
         0 => Ok(()),
         _ => bail!("{failed} of {} not deleted", arguments.ids.len()),

@@ -1,13 +1,14 @@
 //! `windlass user`: credentials for people.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use serde_json::json;
 use time::OffsetDateTime;
+use windlass_api::timestamp;
 use windlass_server::user::MASTERS;
 
-use super::data_dir;
+use super::{data_dir, print};
 use crate::cli::{UserAddArgs, UserCommand};
 use crate::datadir::{self, NewUser};
 
@@ -19,6 +20,9 @@ pub fn run(command: UserCommand) -> Result<()> {
 }
 
 fn add(arguments: &UserAddArgs) -> Result<()> {
+    if arguments.output.format.is_some() && arguments.out.as_deref() == Some(Path::new("-")) {
+        bail!("--output cannot be used with --out -: both write to standard output");
+    }
     let layout = data_dir::layout(&arguments.data)?;
     let now = OffsetDateTime::now_utc();
     let expires = arguments.expires.from(now).context("--expires is too far away")?;
@@ -27,6 +31,7 @@ fn add(arguments: &UserAddArgs) -> Result<()> {
         groups: &arguments.group,
         expires,
         server: arguments.server.as_deref(),
+        certificate_authority: arguments.certificate_authority.as_deref(),
     };
     let made = datadir::make_user(&layout, &user, now)?;
     if arguments.group.iter().any(|group| group == MASTERS) {
@@ -44,14 +49,18 @@ fn add(arguments: &UserAddArgs) -> Result<()> {
     }
     let path = arguments.out.clone().unwrap_or_else(|| default_file(&arguments.name));
     if path == Path::new("-") {
-        std::io::stdout().write_all(made.kubeconfig.as_bytes())?;
-        return Ok(());
+        return print::out(&made.kubeconfig);
     }
     datadir::write_new(&path, made.kubeconfig)?;
-    let line =
-        format!("{} is for {} until {}\n", path.display(), arguments.name, made.until.date());
-    std::io::stdout().write_all(line.as_bytes())?;
-    Ok(())
+    let document = json!({
+        "name": arguments.name,
+        "groups": arguments.group,
+        "notAfter": timestamp::format(made.until),
+        "kubeconfig": path,
+    });
+    print::show(&document, arguments.output.format, |_| {
+        format!("{} is for {} until {}\n", path.display(), arguments.name, made.until.date())
+    })
 }
 
 /// `alice.kubeconfig`; whatever a path could take for its own becomes a dash.

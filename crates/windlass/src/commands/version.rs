@@ -1,11 +1,14 @@
 //! `windlass version`.
 
-use std::io::{self, Write};
+use anyhow::Result;
+use serde_json::json;
 
-use anyhow::{Context, Result};
+use super::print;
+use crate::cli::VersionArgs;
 
 /// Prints the program's version.
-pub fn run() -> Result<()> {
-    writeln!(io::stdout().lock(), "windlass {}", env!("CARGO_PKG_VERSION"))
-        .context("cannot write to standard output")
+pub fn run(arguments: &VersionArgs) -> Result<()> {
+    let version = env!("CARGO_PKG_VERSION");
+    let document = json!({ "version": version });
+    print::show(&document, arguments.output.format, |_| format!("windlass {version}\n"))
 }

@@ -518,7 +518,13 @@ fn only_host_names_are_certified() {
 fn makes_credentials_that_end_no_later_than_their_authority() {
     let directory = tempfile::tempdir().unwrap();
     let layout = Layout::new(directory.path());
-    let user = |expires| NewUser { name: "al\"ice", groups: &[], expires, server: None };
+    let user = |expires| NewUser {
+        name: "al\"ice",
+        groups: &[],
+        expires,
+        server: None,
+        certificate_authority: None,
+    };
     let early = make_user(&layout, &user(NOW + Duration::days(1)), NOW);
     assert!(early.err().unwrap().to_string().contains("start windlass up"));
     drop(start(directory.path(), &site(), NOW).unwrap());

@@ -19,6 +19,8 @@ pub struct NewUser<'a> {
     pub expires: OffsetDateTime,
     /// Where the server is; none for where the administrator finds it.
     pub server: Option<&'a str>,
+    /// File of the CA that the server is verified with; `None` for that of the data directory.
+    pub certificate_authority: Option<&'a Path>,
 }
 
 /// A kubeconfig for a new user.
@@ -32,8 +34,14 @@ pub struct MadeUser {
 /// Makes a key and a certificate and puts them into a kubeconfig. Nothing is written.
 pub fn make_user(layout: &Layout, user: &NewUser<'_>, now: OffsetDateTime) -> Result<MadeUser> {
     let authority = authority(layout)?;
-    let ca = Certificate::from_pem(&must_read(&layout.pki("ca.crt"))?)
-        .with_context(|| format!("cannot read {}", layout.pki("ca.crt").display()))?;
+    let own_ca = layout.pki("ca.crt");
+    let ca = user.certificate_authority.unwrap_or(&own_ca);
+    let text = match user.certificate_authority {
+        Some(file) => read(file)?.with_context(|| format!("{} does not exist", file.display()))?,
+        None => must_read(&own_ca)?,
+    };
+    let ca =
+        Certificate::from_pem(&text).with_context(|| format!("cannot read {}", ca.display()))?;
     let url = match user.server {
         Some(url) => url.to_owned(),
         None => server_of(layout)?,
@@ -82,7 +90,13 @@ fn authority(layout: &Layout) -> Result<Authority> {
 /// The address in the administrator's kubeconfig.
 fn server_of(layout: &Layout) -> Result<String> {
     let path = layout.kubeconfig();
-    let text = must_read(&path)?;
+    let text = read(&path)?.with_context(|| {
+        format!(
+            "{} does not exist: a server with --tls-cert-file or --client-ca-file writes none; name its URL with \
+             --server and its CA with --certificate-authority",
+            path.display()
+        )
+    })?;
     let text = String::from_utf8_lossy(&text);
     let server = text.lines().find_map(|line| line.trim().strip_prefix("server: "));
     let server = server.map(|url| url.trim().trim_matches('"').to_owned());

@@ -111,7 +111,7 @@ fn trouble_takes_one_line() {
     for (file, words) in [
         ("missing", "cannot use missing: No such file"),
         ("rubbish", "cannot use rubbish: "),
-        ("dead", "cannot reach the server of the kubeconfig: Connection refused"),
+        ("dead", "https://127.0.0.1:1: connection refused\n"),
         ("nobody", "the server does not know who you are"),
     ] {
         let issue = ["issue", "--signer", "example.com/a", "--cn", "a", "--out", "a"];

@@ -14,6 +14,7 @@ mod bundles;
 mod ca_swaps;
 mod canary;
 mod certificates;
+mod command_line;
 mod controllers;
 mod crowd;
 mod csr_command;

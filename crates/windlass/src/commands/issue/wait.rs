@@ -10,9 +10,9 @@ use kube::{Api, ResourceExt as _};
 
 use super::progress::Progress;
 use super::step::{Step, step};
-use crate::commands::connect;
 use crate::commands::csr::Request;
 use crate::commands::print::plain;
+use crate::commands::{Interrupted, connect};
 
 /// How often what turns on a terminal turns.
 const FRAME: Duration = Duration::from_millis(120);
@@ -38,7 +38,7 @@ pub async fn wait(
                    give it more time with --timeout, or see windlass csr show {name}")
         }
         _ = tokio::signal::ctrl_c() => {
-            bail!("interrupted: the key is thrown away, and {name} is left")
+            Err(Interrupted(format!("the key is discarded, {name} remains")).into())
         }
     }
 }
@@ -116,7 +116,11 @@ impl Waiting<'_> {
             error
             && !matches!(error, kube::Error::Api(status) if status.is_forbidden())
         {
-            progress.say(&format!("trying to watch {}: {}", self.name, plain(&error.to_string())));
+            progress.say(&format!(
+                "trying to watch {}: {}",
+                self.name,
+                plain(&windlass_client_error::describe(error))
+            ));
         }
     }
 }

@@ -70,7 +70,7 @@ impl Server {
                     return Err(why(what, error));
                 }
                 // The first of the lists is watched already; that matters to those who wait.
-                Seen::Failed(_, error) => tracing::debug!(%error, "the watch broke off"),
+                Seen::Failed(_, error) => log(&error),
                 seen => {
                     let listed = server.take(seen);
                     missing.retain(|each| Some(*each) != listed);
@@ -106,7 +106,7 @@ impl Server {
                 Err(why(what, error))
             }
             Seen::Failed(_, error) => {
-                tracing::debug!(%error, "the watch broke off");
+                log(&error);
                 Ok(())
             }
             seen => {
@@ -192,6 +192,10 @@ fn watch(client: &Client, what: What, resource: &ApiResource) -> BoxStream<'stat
         Err(error) => Seen::Failed(what, error),
     });
     seen.boxed()
+}
+
+fn log(error: &watcher::Error) {
+    tracing::debug!(error = windlass_client_error::describe(error), "watch ended; resuming");
 }
 
 fn why(what: What, error: kube::Error) -> anyhow::Error {
