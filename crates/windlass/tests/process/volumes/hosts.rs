@@ -77,7 +77,10 @@ fn five_minutes_as_the_page_has_them() {
     let status = world.says("the volume has no files", |said| said["volumes"]["ready"] == 1);
     let certificate = &status["volumes"]["certificates"][0];
     let names = (&certificate["volume"], &certificate["commonName"], &certificate["signer"]);
-    assert_eq!(names, (&"host/web".into(), &"web.example.com".into(), &"example.com/web".into()));
+    assert_eq!(
+        names,
+        (&"host/web".into(), &"web.n1.example.com".into(), &"example.com/web".into())
+    );
     let serial = said(world.shell("openssl x509 -in tls/web.pem -noout -serial"));
     let shown = certificate["serial"].as_str().unwrap().to_uppercase();
     assert_eq!(
@@ -85,7 +88,7 @@ fn five_minutes_as_the_page_has_them() {
         shown.trim_start_matches('0')
     );
     let text = String::from_utf8(world.status("").stdout).unwrap();
-    assert!(text.contains("host/web: web.example.com until "), "{text}");
+    assert!(text.contains("host/web: web.n1.example.com until "), "{text}");
     let reloaded = world.path().join("reloaded");
     until("the command did not run", || reloaded.exists().then_some(()));
 
