@@ -198,6 +198,10 @@ fn cve_2026_33343_only_verbs_write_to_the_store() {
     for part in ["server", "controllers", "node", "windlass"] {
         for file in sources(&crates.join(part).join("src")) {
             let shown = file.strip_prefix(crates).unwrap().to_str().unwrap().to_owned();
+            // Tests prepare stores as they need them.
+            if shown.ends_with("/tests.rs") {
+                continue;
+            }
             let text = fs::read_to_string(&file).unwrap();
             for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
                 if line.contains(".commit(") {
