@@ -14,19 +14,20 @@ use kube::runtime::watcher;
 use tower::BoxError;
 use tower::util::{MapErr, MapErrLayer};
 
-/// Describes an error and its causes in one line. The first client error in the chain ends it.
+/// Describes an error and its causes. The first client error in the chain ends it, and is told in one line;
+/// our own errors keep their lines, which may be commands to copy.
 pub fn describe(error: &(dyn Error + 'static)) -> String {
     let mut parts = Vec::new();
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(words) = client_error(error) {
-            parts.push(words);
+            parts.push(one_line(&words));
             break;
         }
         parts.push(error.to_string());
         next = error.source();
     }
-    one_line(&parts.join(": "))
+    parts.join(": ")
 }
 
 /// A client whose connection errors name the URL of its server.
