@@ -1,5 +1,4 @@
-//! Bodies whose every element is wrong, so that each costs an error: just below the limit on bodies, and
-//! just below what is validated at all.
+//! Bodies just below the limit whose every element is wrong, so that each costs an error.
 
 use std::time::Duration;
 
@@ -17,9 +16,6 @@ use crate::bench::Protocol;
 
 /// The limit on a request body, in Kubernetes and here.
 const BODY: usize = 3 << 20;
-/// Below the limits on a review and on a stored object, beyond which nothing is validated here.
-const VALIDATED_REVIEW: usize = 500 << 10;
-const VALIDATED_OBJECT: usize = 1400 << 10;
 /// Reviews at a time.
 const REVIEWS: usize = 4;
 /// Elements of a review's selector, and of a signing request's usages.
@@ -31,16 +27,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const REVIEW: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 const SIGNING: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
-/// Four reviews and a signing request of each size, all at the same time.
+/// Four reviews and a signing request at the same time.
 pub async fn post(target: &Target) -> Result<Held> {
-    let mut requests: Vec<(&str, Bytes)> = Vec::new();
-    for (review_bytes, object_bytes) in [(BODY, BODY), (VALIDATED_REVIEW, VALIDATED_OBJECT)] {
-        for number in 0..REVIEWS {
+    let mut requests: Vec<(&str, Bytes)> = (0..REVIEWS)
+        .map(|number| {
             let selector = ["labelSelector", "fieldSelector"][number % 2];
-            requests.push((REVIEW, review(selector, review_bytes)));
-        }
-        requests.push((SIGNING, signing_request(object_bytes)));
-    }
+            (REVIEW, review(selector))
+        })
+        .collect();
+    requests.push((SIGNING, signing_request()));
     let mut answers = JoinSet::new();
     for (path, body) in requests {
         let mut connection = target.attacker.connect(Protocol::Http2).await?;
@@ -60,25 +55,25 @@ pub async fn post(target: &Target) -> Result<Held> {
     Ok(Box::new(()))
 }
 
-fn review(selector: &str, limit: usize) -> Bytes {
+fn review(selector: &str) -> Bytes {
     let head = format!(
         r#"{{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{{"resourceAttributes":{{"verb":"list","resource":"pods","{selector}":{{"requirements":["#
     );
-    filled(&head, r#"{"key":"!","operator":"x"}"#, REQUIREMENTS, "]}}}}", limit)
+    filled(&head, r#"{"key":"!","operator":"x"}"#, REQUIREMENTS, "]}}}}")
 }
 
-fn signing_request(limit: usize) -> Bytes {
+fn signing_request() -> Bytes {
     let pem = include_str!("../../../crates/server/tests/api/conformance/fixtures/csr-p256.pem");
     let head = format!(
         r#"{{"apiVersion":"certificates.k8s.io/v1","kind":"CertificateSigningRequest","metadata":{{"generateName":"attack-"}},"spec":{{"signerName":"example.com/attack","request":"{}","usages":["#,
         STANDARD.encode(pem)
     );
-    filled(&head, r#""!""#, USAGES, "]}}", limit)
+    filled(&head, r#""!""#, USAGES, "]}}")
 }
 
-/// So many elements between a head and a tail, or as many as fit into `limit` bytes.
-fn filled(head: &str, element: &str, count: usize, tail: &str, limit: usize) -> Bytes {
-    let count = count.min((limit - head.len() - tail.len()) / (element.len() + 1));
+/// So many elements between a head and a tail, or as many as the limit on a body allows.
+fn filled(head: &str, element: &str, count: usize, tail: &str) -> Bytes {
+    let count = count.min((BODY - head.len() - tail.len()) / (element.len() + 1));
     let elements = vec![element; count].join(",");
     [head, &elements, tail].concat().into()
 }
@@ -89,12 +84,9 @@ mod tests {
 
     #[test]
     fn bodies_are_json_just_below_the_limit() {
-        for limit in [BODY, VALIDATED_OBJECT, VALIDATED_REVIEW] {
-            let reviews = ["labelSelector", "fieldSelector"].map(|name| review(name, limit));
-            for body in reviews.into_iter().chain([signing_request(limit)]) {
-                assert!((limit * 8 / 10..=limit).contains(&body.len()), "{}", body.len());
-                serde_json::from_slice::<serde_json::Value>(&body).unwrap();
-            }
+        for body in [review("labelSelector"), review("fieldSelector"), signing_request()] {
+            assert!((BODY * 8 / 10..=BODY).contains(&body.len()), "{}", body.len());
+            serde_json::from_slice::<serde_json::Value>(&body).unwrap();
         }
     }
 }
