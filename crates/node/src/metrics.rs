@@ -55,7 +55,7 @@ pub fn write(out: &mut String, reports: &[Report], ages: &Ages, now: OffsetDateT
             Purpose::Serving => write_serving(out, report, ages, now),
         }
     }
-    let name = "windlass_node_certificate_trouble";
+    let name = "windlass_node_certificate_errors";
     head(out, name, "gauge", "1 while something stands in the way of a certificate, by reason");
     for report in reports {
         if let Some(trouble) = &report.trouble {
@@ -146,7 +146,7 @@ mod tests {
         let text = text(&[report], &Ages::default(), START);
         assert!(!text.contains("\nkubelet_certificate_manager_client_ttl_seconds"), "{text}");
         assert!(text.contains("\nkubelet_certificate_manager_client_expiration_renew_errors 3\n"));
-        let trouble = "windlass_node_certificate_trouble\
+        let trouble = "windlass_node_certificate_errors\
                        {certificate=\"kubelet-client\",reason=\"RequestDenied\"} 1\n";
         assert!(text.ends_with(trouble), "{text}");
     }

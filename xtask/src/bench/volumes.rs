@@ -94,7 +94,7 @@ fn signers() -> String {
         "kind": "Signers",
         "signers": [{
             "name": SIGNER,
-            "ca": {"made": {"directory": "ca/pods"}},
+            "ca": {"selfSigned": {"directory": "ca/pods"}},
             "pods": {"trustDomain": "bench.example.com"},
         }],
     })

@@ -91,7 +91,7 @@ impl Inner {
                 let _ = writeln!(out, "{name}{{bundle=\"{bundle}\"}} {count}");
             }
         }
-        let name = "windlass_bundle_earliest_expiry_seconds";
+        let name = "windlass_bundle_earliest_expiration_timestamp_seconds";
         family(out, name, "gauge", "When the first certificate expires, in seconds since 1970");
         for (bundle, gauge) in &self.bundles {
             if let Some((Some(expiry), _)) = gauge.content {
@@ -151,7 +151,7 @@ mod tests {
         inner.write(&mut text);
         for line in [
             "windlass_bundle_certificates{bundle=\"roots\"} 140",
-            "windlass_bundle_earliest_expiry_seconds{bundle=\"roots\"} 7",
+            "windlass_bundle_earliest_expiration_timestamp_seconds{bundle=\"roots\"} 7",
             "windlass_bundle_targets{bundle=\"roots\",state=\"synced\"} 1999",
             "windlass_bundle_targets{bundle=\"roots\",state=\"failed\"} 1",
             "windlass_bundle_sync_latency_seconds_bucket{le=\"0.002\"} 0",

@@ -44,7 +44,7 @@ const FAMILIES: [Family; 2] = [
         value: CaSource::seconds_left,
     },
     Family {
-        name: "windlass_signer_ca_problem",
+        name: "windlass_signer_ca_degraded",
         help: "Whether the files of the signer's CA cannot be used as they are",
         value: |source| Some(i64::from(source.problem().is_some())),
     },

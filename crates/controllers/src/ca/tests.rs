@@ -198,7 +198,7 @@ fn a_bad_pair_at_the_start_is_reported_until_it_is_good() {
         assert!(!told.contains(folder) && problem.contains(folder), "{what}: {told}");
         let mut text = String::new();
         metrics(&mut text);
-        let gauge = "windlass_signer_ca_problem{signer=\"example.com/degraded\"} 1\n";
+        let gauge = "windlass_signer_ca_degraded{signer=\"example.com/degraded\"} 1\n";
         assert!(text.contains(gauge), "{what}: {text}");
         let absent = "windlass_signer_ca_expiration_seconds{signer=\"example.com/degraded\"}";
         assert!(!text.contains(absent), "{what}: {text}");
@@ -275,14 +275,14 @@ fn what_expires_in_use_is_told() {
         value.unwrap_or_default()
     };
     assert_eq!(told("windlass_signer_ca_expiration_seconds"), "86400");
-    assert_eq!(told("windlass_signer_ca_problem"), "0");
+    assert_eq!(told("windlass_signer_ca_degraded"), "0");
     hours.store(25, SeqCst);
     source.reload();
     assert_eq!(told("windlass_signer_ca_expiration_seconds"), "-3600");
-    assert_eq!(told("windlass_signer_ca_problem"), "1");
+    assert_eq!(told("windlass_signer_ca_degraded"), "1");
     assert!(source.problem().unwrap().contains("expired at"));
     drop(source);
-    assert_eq!(told("windlass_signer_ca_problem"), "");
+    assert_eq!(told("windlass_signer_ca_degraded"), "");
 }
 
 #[tokio::test]

@@ -146,14 +146,14 @@ fn check_differs(item: &Field<'_>, signer: &Custom, others: &[Custom]) -> Result
         |other| matches!(&other.ca, CaChoice::Made { directory: kept, .. } if kept == directory),
     );
     if taken {
-        let field = fields.need("ca")?.fields(&CA_FIELDS)?.need("made")?;
+        let field = fields.need("ca")?.fields(&CA_FIELDS)?.need("selfSigned")?;
         return Err(field.error("another signer's CA is kept in the same directory"));
     }
     Ok(())
 }
 
 const FIELDS: [&str; 5] = ["name", "ca", "requests", "pods", "publish"];
-const CA_FIELDS: [&str; 2] = ["files", "made"];
+const CA_FIELDS: [&str; 2] = ["files", "selfSigned"];
 
 fn signer(item: &Field<'_>) -> Result<Custom, ConfigError> {
     let fields = item.fields(&FIELDS)?;
@@ -183,7 +183,7 @@ fn name(field: &Field<'_>) -> Result<SignerName, ConfigError> {
 
 fn ca(section: &Field<'_>, signer: &SignerName) -> Result<CaChoice, ConfigError> {
     let fields = section.fields(&CA_FIELDS)?;
-    match (fields.get("files"), fields.get("made")) {
+    match (fields.get("files"), fields.get("selfSigned")) {
         (Some(files), None) => {
             let files = files.fields(&["certificate", "key"])?;
             Ok(CaChoice::Files {
@@ -192,21 +192,21 @@ fn ca(section: &Field<'_>, signer: &SignerName) -> Result<CaChoice, ConfigError>
             })
         }
         (None, Some(made)) => self::made(&made, signer),
-        (None, None) => Err(section.error("needs one of files and made")),
-        (Some(_), Some(_)) => Err(section.error("has both files and made, of which one is needed")),
+        (None, None) => Err(section.error("needs one of files and selfSigned")),
+        (Some(_), Some(_)) => Err(section.error("has both files and selfSigned; give one of them")),
     }
 }
 
 fn made(section: &Field<'_>, signer: &SignerName) -> Result<CaChoice, ConfigError> {
-    let fields = section.fields(&["directory", "key", "commonName", "lifetime"])?;
+    let fields = section.fields(&["directory", "keyType", "commonName", "duration"])?;
     let directory = values::path(&fields.need("directory")?)?;
-    let key = fields.read("key", |field| values::one_of(field, &MADE_KEYS))?;
+    let key = fields.read("keyType", |field| values::one_of(field, &MADE_KEYS))?;
     let subject = match fields.get("commonName") {
         Some(field) => subject(&field, field.text()?)?,
         None => subject(section, signer.as_str())?,
     };
     let lifetime =
-        fields.read("lifetime", |field| values::duration_of_at_least(field, DAY, "24h"))?;
+        fields.read("duration", |field| values::duration_of_at_least(field, DAY, "24h"))?;
     let key = key.unwrap_or(KeyKind::P256);
     Ok(CaChoice::Made { directory, key, subject, lifetime: lifetime.unwrap_or(3650 * DAY) })
 }

@@ -246,7 +246,7 @@ static HELD: Mutex<BTreeMap<String, i64>> = Mutex::new(BTreeMap::new());
 
 /// Writes which signers' CAs are held back as Prometheus text.
 pub fn metrics(out: &mut String) {
-    let name = "windlass_signer_ca_held";
+    let name = "windlass_signer_ca_pending";
     let help =
         "Whether the signer's newest CA waits until its trust anchor is published and delivered";
     // Writing to a string does not fail.

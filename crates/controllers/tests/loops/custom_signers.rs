@@ -133,8 +133,8 @@ const WEB: &str = r#"
     uris: ["spiffe://example.com/*"]
     usages: [digital signature, server auth]
     requiredUsages: [server auth]
-    longest: 48h
-    lifetime: 24h
+    maxDuration: 48h
+    duration: 24h
     approval:
       automatic: {users: [alice], groups: [web]}
   publish:
@@ -189,8 +189,8 @@ async fn every_kind_of_ca_issues_what_verifies() {
             let name = kind.to_lowercase();
             format!(
                 "- name: example.com/{name}\n  \
-                   ca: {{made: {{directory: {name}, key: {kind}}}}}\n  \
-                   requests: {{commonNames: ['*'], usages: [server auth], longest: 1h, \
+                   ca: {{selfSigned: {{directory: {name}, keyType: {kind}}}}}\n  \
+                   requests: {{commonNames: ['*'], usages: [server auth], maxDuration: 1h, \
                    approval: {{automatic: {{groups: [web]}}}}}}\n  \
                    publish: {{}}\n"
             )
@@ -235,7 +235,8 @@ async fn a_chain_is_sent_along_up_to_who_vouches_for_all() {
     put(files.path(), &ca, &[middle.certificate(), root.certificate()]);
     let quiet = WEB
         .replace("example.com/web", "example.com/quiet")
-        .replace("    longest", "    chain: false\n    longest");
+        .replace("    maxDuration", "    includeChain: false
+    maxDuration");
     let site = Site::start_in(files, &format!("{WEB}{quiet}")).await;
     let api = site.requests_of("alice", "x");
     GOOD.ask(&api, "web").await;
@@ -367,8 +368,8 @@ async fn a_new_ca_signs_what_waits_and_a_bad_one_nothing() {
 async fn a_bad_ca_at_the_start_degrades_its_signer_only() {
     const OTHER: &str = r#"
 - name: example.com/other
-  ca: {made: {directory: other}}
-  requests: {commonNames: ["*"], organizations: [web], dnsNames: ["*"], longest: 48h,
+  ca: {selfSigned: {directory: other}}
+  requests: {commonNames: ["*"], organizations: [web], dnsNames: ["*"], maxDuration: 48h,
     ipAddresses: [0.0.0.0/0], emailAddresses: ["*"], uris: ["*"],
     usages: [digital signature, server auth], approval: {automatic: {users: [alice]}}}
 "#;
@@ -467,7 +468,7 @@ async fn a_bundle_is_kept_as_it_should_be_and_left_if_it_is_somebody_elses() {
     let gauge = |value| {
         let mut metrics = String::new();
         windlass_controllers::metrics(&mut metrics);
-        let line = format!("windlass_signer_bundle_foreign{{signer=\"example.com/mine\"}} {value}");
+        let line = format!("windlass_signer_bundle_conflict{{signer=\"example.com/mine\"}} {value}");
         metrics.lines().any(|l| l == line)
     };
     assert!(gauge(1));

@@ -257,7 +257,7 @@ async fn every_key_gets_a_certificate_that_verifies() {
 async fn certificates_last_as_long_as_both_allow() {
     let world = World::without_controllers().await;
     let signing =
-        Signing::new().start(&world.client, "v1", "trustDomain: example.com, longest: 30h");
+        Signing::new().start(&world.client, "v1", "trustDomain: example.com, maxDuration: 30h");
     let pod = pod(&world, "web-0").await;
     // What is asked for, and seconds: the life, and until the renewal.
     for (name, asked, life, renewal) in [

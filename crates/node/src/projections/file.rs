@@ -98,7 +98,7 @@ impl Reader<'_> {
         };
         let (common_name, names) = certificate::read(&mut fields, &mut errors);
         let volume = fields.need("projected", &mut errors);
-        let stores = fields.items("stores", &mut errors);
+        let stores = fields.items("keystores", &mut errors);
         let notify = notify::read(&mut fields, &mut errors);
         fields.end(&mut errors);
         self.tell(errors);

@@ -71,11 +71,11 @@ impl StoreKind {
     pub fn inputs(&self) -> Vec<(&'static str, &VolumePath)> {
         match self {
             Self::Pkcs12Trust { trust, .. } | Self::JksTrust { trust, .. } => {
-                vec![("trust", trust)]
+                vec![("trustAnchorsPath", trust)]
             }
             Self::Pkcs12Key { key, chain, .. } => {
-                let chain = chain.iter().map(|chain| ("chain", chain));
-                [("key", key)].into_iter().chain(chain).collect()
+                let chain = chain.iter().map(|chain| ("certificateChainPath", chain));
+                [("keyPath", key)].into_iter().chain(chain).collect()
             }
         }
     }

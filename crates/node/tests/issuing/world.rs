@@ -41,16 +41,16 @@ apiVersion: windlass.dev/v1
 kind: Signers
 signers:
 - name: example.com/workloads
-  ca: {made: {directory: workloads}}
+  ca: {selfSigned: {directory: workloads}}
   pods: {trustDomain: example.com}
 - name: example.com/hosts
-  ca: {made: {directory: hosts}}
+  ca: {selfSigned: {directory: hosts}}
   requests:
     commonNames: [edge]
     dnsNames: [edge.example]
     usages: [digital signature, client auth, server auth]
-    longest: 24h
-    lifetime: 24h
+    maxDuration: 24h
+    duration: 24h
     approval: manual
 ";
 

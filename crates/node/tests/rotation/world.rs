@@ -173,7 +173,7 @@ impl World {
         let signers = format!(
             "{{apiVersion: windlass.dev/v1, kind: Signers, signers: [{{name: {SIGNER}, \
              ca: {{files: {{certificate: ca.crt, key: ca.key}}}}, pods: {{trustDomain: \
-             example.com, serviceNames: true, longest: 1h, refreshAfter: 0.3}}}}]}}"
+             example.com, serviceNames: true, maxDuration: 1h, refreshAfter: 0.3}}}}]}}"
         );
         let clock = self.clock;
         let clock: windlass_controllers::Clock = Arc::new(move || clock.wall());

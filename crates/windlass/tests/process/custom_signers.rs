@@ -51,9 +51,9 @@ fn the_page_is_right() {
 fn a_bad_file_is_refused_at_the_start_by_its_place() {
     let place = Place::new();
     let file = place.path().join("signers.yaml");
-    fs::write(&file, fenced("yaml", 0).replace("longest: 2160h", "longest: \"24\"")).unwrap();
+    fs::write(&file, fenced("yaml", 0).replace("maxDuration: 2160h", "maxDuration: \"24\"")).unwrap();
     let said = format!(
-        "{}:13:14: signers[0].requests.longest: \"24\" is not a duration such as 24h",
+        "{}:13:18: signers[0].requests.maxDuration: \"24\" is not a duration such as 24h",
         file.display()
     );
     let mut up = place.again();
@@ -85,14 +85,14 @@ fn a_bad_ca_does_not_keep_the_server_from_starting() {
     }
     fs::write(data.join("pki/kubelet-serving-ca.crt"), "garbage").unwrap();
     fs::write(data.join("pki/kubelet-serving-ca.key"), "garbage").unwrap();
-    let requests = "requests: {commonNames: ['*'], usages: [client auth], longest: 1h, \
+    let requests = "requests: {commonNames: ['*'], usages: [client auth], maxDuration: 1h, \
                     approval: {automatic: {users: [kubernetes-admin]}}}";
     let file = |name: &str| {
         format!(
             "{{name: a.b/{name}, {requests}, ca: {{files: {{certificate: tls/{name}.crt, key: tls/{name}.key}}}}}}"
         )
     };
-    let good = format!("{{name: a.b/good, {requests}, ca: {{made: {{directory: made}}}}}}");
+    let good = format!("{{name: a.b/good, {requests}, ca: {{selfSigned: {{directory: made}}}}}}");
     let all = [file("old"), file("half"), good].join(", ");
     let text = format!("{{apiVersion: windlass.dev/v1, kind: Signers, signers: [{all}]}}");
     fs::write(data.join("signers.yaml"), text).unwrap();
@@ -118,7 +118,7 @@ fn a_bad_ca_does_not_keep_the_server_from_starting() {
         ("kubernetes.io/kubelet-serving", 1),
         ("kubernetes.io/kube-apiserver-client", 0),
     ] {
-        let line = format!("windlass_signer_ca_problem{{signer=\"{signer}\"}} {problem}\n");
+        let line = format!("windlass_signer_ca_degraded{{signer=\"{signer}\"}} {problem}\n");
         assert!(metrics.contains(&line), "{line}{metrics}");
     }
     let mut check = Command::new(env!("CARGO_BIN_EXE_windlass"));

@@ -24,11 +24,11 @@ signers:
   requests:
     dnsNames: ['*.example.com']
     usages: [digital signature, server auth]
-    longest: 24h
+    maxDuration: 24h
   publish: {}
 - name: example.com/made
-  ca: {made: {directory: made}}
-  requests: {commonNames: ['*'], usages: [client auth], longest: 24h}
+  ca: {selfSigned: {directory: made}}
+  requests: {commonNames: ['*'], usages: [client auth], maxDuration: 24h}
   publish: {}
 ";
 
@@ -212,10 +212,10 @@ fn what_is_wrong_is_found() {
     let told = found["findings"][0]["message"].as_str().unwrap();
     assert!(told.ends_with("the private key does not belong to the certificate"), "{told}");
 
-    put(&data.join("signers.yaml"), &SIGNERS.replace("longest: 24h", "longest: 24"));
+    put(&data.join("signers.yaml"), &SIGNERS.replace("maxDuration: 24h", "maxDuration: 24"));
     let (code, found) = check(&admin, &["--files-only"]);
     let told = found["findings"][0]["message"].as_str().unwrap();
-    assert!(told.contains("signers.yaml:9:14: signers[0].requests.longest: "), "{told}");
+    assert!(told.contains("signers.yaml:9:18: signers[0].requests.maxDuration: "), "{told}");
     assert_eq!(code, Some(1));
     let told = fails(&admin, &["signer", "list", "--data-dir", "data"]);
     assert!(told.contains("signers.yaml:9:14: "), "{told}");

@@ -15,7 +15,7 @@ pub fn is_news(signer: &str, foreign: bool) -> bool {
 
 /// Writes it as Prometheus text.
 pub fn metrics(out: &mut String) {
-    let name = "windlass_signer_bundle_foreign";
+    let name = "windlass_signer_bundle_conflict";
     let help = "Whether the signer's anchors are not published because the bundle is another's";
     // Writing to a string does not fail.
     let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge");

@@ -110,7 +110,7 @@ impl PodProfile {
             "serviceAccounts",
             "usages",
             "keyTypes",
-            "longest",
+            "maxDuration",
             "refreshAfter",
         ])?;
         let key_types = match fields.get("keyTypes") {
@@ -118,7 +118,7 @@ impl PodProfile {
             Some(list) => key_types(&list)?,
         };
         let longest =
-            fields.read("longest", |field| values::duration_of_at_least(field, SHORTEST, "1h"))?;
+            fields.read("maxDuration", |field| values::duration_of_at_least(field, SHORTEST, "1h"))?;
         let trust_domain = fields.read("trustDomain", trust_domain)?;
         let service_names = service_names(&fields)?;
         if trust_domain.is_none() && service_names.is_none() {

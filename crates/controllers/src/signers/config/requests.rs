@@ -129,14 +129,14 @@ impl RequestProfile {
             "usages",
             "requiredUsages",
             "keyTypes",
-            "longest",
-            "lifetime",
-            "chain",
+            "maxDuration",
+            "duration",
+            "includeChain",
             "approval",
         ])?;
         let usages = usages(&fields.need("usages")?)?;
-        let longest = values::duration_of_at_least(&fields.need("longest")?, SHORTEST, "10m")?;
-        let lifetime = fields.read("lifetime", |field| lifetime(field, longest))?;
+        let longest = values::duration_of_at_least(&fields.need("maxDuration")?, SHORTEST, "10m")?;
+        let lifetime = fields.read("duration", |field| lifetime(field, longest))?;
         Ok(RequestProfile {
             common_names: fields.list("commonNames", Pattern::common_name)?,
             organizations: fields.list("organizations", Pattern::word)?,
@@ -149,7 +149,7 @@ impl RequestProfile {
             key_types: fields.read("keyTypes", key_types)?,
             longest,
             lifetime: lifetime.unwrap_or(longest),
-            chain: fields.read("chain", Field::boolean)?.unwrap_or(true),
+            chain: fields.read("includeChain", Field::boolean)?.unwrap_or(true),
             approval: fields.read("approval", approval)?.unwrap_or(Approval::Manual),
         })
     }
@@ -215,7 +215,7 @@ fn key_types(list: &Field<'_>) -> Result<Vec<KeyType>, ConfigError> {
 fn lifetime(field: &Field<'_>, longest: Duration) -> Result<Duration, ConfigError> {
     let lifetime = values::duration_of_at_least(field, SHORTEST, "10m")?;
     if lifetime > longest {
-        return Err(field.error(format!("{:?} is longer than longest", field.scalar()?)));
+        return Err(field.error(format!("{:?} is longer than maxDuration", field.scalar()?)));
     }
     Ok(lifetime)
 }

@@ -27,9 +27,9 @@ signers:
     usages: [digital signature, key encipherment, server auth]
     requiredUsages: [server auth]
     keyTypes: [ECDSAP256, RSA2048]
-    longest: 2160h
-    lifetime: 24h
-    chain: false
+    maxDuration: 2160h
+    duration: 24h
+    includeChain: false
     approval:
       automatic:
         users: ["system:serviceaccount:web:frontend"]
@@ -39,11 +39,11 @@ signers:
     labels: {purpose: server-tls, empty: ""}
 - name: example.com/pods
   ca:
-    made:
+    selfSigned:
       directory: ca/pods
-      key: ED25519
+      keyType: ED25519
       commonName: "Pods' CA"
-      lifetime: 48h
+      duration: 48h
   pods:
     trustDomain: example.com
     serviceNames: true
@@ -52,7 +52,7 @@ signers:
     serviceAccounts: [db/backup]
     usages: [digital signature, client auth]
     keyTypes: [ED25519]
-    longest: 2h
+    maxDuration: 2h
     refreshAfter: 0.5
 "#;
 
@@ -108,8 +108,8 @@ fn a_file_with_everything_is_read() {
 #[test]
 fn what_is_left_out_has_defaults() {
     let text = "{apiVersion: windlass.dev/v1, kind: Signers, signers: [\
-        {name: example.com/a, ca: {made: {directory: ca}}, pods: {serviceNames: true}, \
-         publish: {}, requests: {usages: [client auth], longest: 10m}}]}";
+        {name: example.com/a, ca: {selfSigned: {directory: ca}}, pods: {serviceNames: true}, \
+         publish: {}, requests: {usages: [client auth], maxDuration: 10m}}]}";
     let Signers { signers } = parse(text).unwrap();
     let [signer] = signers.as_slice() else { panic!("{signers:?}") };
     let subject = Subject::new("example.com/a", &[]).unwrap();
@@ -157,45 +157,45 @@ const BAD: &[(&str, &str, &str)] = &[
         ":3:1: more: unknown field; there are apiVersion, kind, signers",
     ),
     (
-        "longest: 2160h",
-        "longest: \"24\"",
-        ":19:14: signers[0].requests.longest: \"24\" is not a duration such as 24h",
+        "maxDuration: 2160h",
+        "maxDuration: \"24\"",
+        ":19:18: signers[0].requests.maxDuration: \"24\" is not a duration such as 24h",
     ),
     (
-        "longest: 2160h",
-        "longest: 24",
-        ":19:14: signers[0].requests.longest: \"24\" is not a duration such as 24h",
+        "maxDuration: 2160h",
+        "maxDuration: 24",
+        ":19:18: signers[0].requests.maxDuration: \"24\" is not a duration such as 24h",
     ),
     (
-        "longest: 2160h",
-        "longest: 9m59s",
-        ":19:14: signers[0].requests.longest: \"9m59s\" is too short, must be at least 10m",
+        "maxDuration: 2160h",
+        "maxDuration: 9m59s",
+        ":19:18: signers[0].requests.maxDuration: \"9m59s\" is too short, must be at least 10m",
     ),
-    ("    longest: 2160h\n", "", ":10:5: signers[0].requests.longest: is missing"),
+    ("    maxDuration: 2160h\n", "", ":10:5: signers[0].requests.maxDuration: is missing"),
     (
-        "lifetime: 24h",
-        "lifetime: 2161h",
-        ":20:15: signers[0].requests.lifetime: \"2161h\" is longer than longest",
-    ),
-    (
-        "lifetime: 24h",
-        "lifetime: 1m",
-        ":20:15: signers[0].requests.lifetime: \"1m\" is too short, must be at least 10m",
+        "duration: 24h",
+        "duration: 2161h",
+        ":20:15: signers[0].requests.duration: \"2161h\" is longer than maxDuration",
     ),
     (
-        "chain: false",
-        "chain: no",
-        ":21:12: signers[0].requests.chain: must be true or false, not \"no\"",
+        "duration: 24h",
+        "duration: 1m",
+        ":20:15: signers[0].requests.duration: \"1m\" is too short, must be at least 10m",
     ),
     (
-        "chain: false",
-        "chains: false",
-        ":21:5: signers[0].requests.chains: unknown field; there are commonNames, organizations, dnsNames, ipAddresses, emailAddresses, uris, usages, requiredUsages, keyTypes, longest, lifetime, chain, approval",
+        "includeChain: false",
+        "includeChain: no",
+        ":21:19: signers[0].requests.includeChain: must be true or false, not \"no\"",
     ),
     (
-        "chain: false",
-        "chain:",
-        ":21:10: signers[0].requests.chain: has no value, must be true or false",
+        "includeChain: false",
+        "includeChains: false",
+        ":21:5: signers[0].requests.includeChains: unknown field; there are commonNames, organizations, dnsNames, ipAddresses, emailAddresses, uris, usages, requiredUsages, keyTypes, maxDuration, duration, includeChain, approval",
+    ),
+    (
+        "includeChain: false",
+        "includeChain:",
+        ":21:17: signers[0].requests.includeChain: has no value, must be true or false",
     ),
     (
         "organizations: []",
@@ -300,21 +300,21 @@ const BAD: &[(&str, &str, &str)] = &[
     ),
     ("- name: example.com/pods\n  ca:", "- ca:", ":29:3: signers[1].name: is missing"),
     (
-        "    made:\n",
-        "    files: {certificate: a, key: b}\n    made:\n",
-        ":31:5: signers[1].ca: has both files and made, of which one is needed",
+        "    selfSigned:\n",
+        "    files: {certificate: a, key: b}\n    selfSigned:\n",
+        ":31:5: signers[1].ca: has both files and selfSigned; give one of them",
     ),
     ("      key: /secrets/tls.key\n", "", ":7:7: signers[0].ca.files.key: is missing"),
     ("tls.crt", "\"\"", ":7:20: signers[0].ca.files.certificate: is empty"),
     (
-        "key: ED25519",
-        "key: ECDSAP521",
-        ":33:12: signers[1].ca.made.key: \"ECDSAP521\" is not one of ECDSAP256, ECDSAP384, RSA3072, RSA4096, ED25519",
+        "keyType: ED25519",
+        "keyType: ECDSAP521",
+        ":33:16: signers[1].ca.selfSigned.keyType: \"ECDSAP521\" is not one of ECDSAP256, ECDSAP384, RSA3072, RSA4096, ED25519",
     ),
     (
-        "lifetime: 48h",
-        "lifetime: 1h",
-        ":35:17: signers[1].ca.made.lifetime: \"1h\" is too short, must be at least 24h",
+        "duration: 48h",
+        "duration: 1h",
+        ":35:17: signers[1].ca.selfSigned.duration: \"1h\" is too short, must be at least 24h",
     ),
     ("name: roots", "name: Roots", ""),
     (
@@ -345,9 +345,9 @@ const BAD: &[(&str, &str, &str)] = &[
         ":43:16: signers[1].pods.keyTypes[0]: \"RSA2048\" is not one of RSA3072, RSA4096, ECDSAP256, ECDSAP384, ECDSAP521, ED25519",
     ),
     (
-        "longest: 2h",
-        "longest: 59m",
-        ":44:14: signers[1].pods.longest: \"59m\" is too short, must be at least 1h",
+        "maxDuration: 2h",
+        "maxDuration: 59m",
+        ":44:18: signers[1].pods.maxDuration: \"59m\" is too short, must be at least 1h",
     ),
     (
         "refreshAfter: 0.5",
@@ -356,11 +356,11 @@ const BAD: &[(&str, &str, &str)] = &[
     ),
     ("refreshAfter: 0.5", "refreshAfter: NaN", ""),
     (
-        "chain: false",
-        "chain: false\n    chain: true",
-        ":22:5: signers[0].requests.chain: is given twice",
+        "includeChain: false",
+        "includeChain: false\n    includeChain: true",
+        ":22:5: signers[0].requests.includeChain: is given twice",
     ),
-    ("chain: false", "chain: [", ""),
+    ("includeChain: false", "includeChain: [", ""),
     (
         "organizations: []",
         "organizations: [*]",
@@ -386,17 +386,17 @@ fn what_is_wrong_is_told_with_its_place() {
 #[test]
 fn signers_that_could_do_nothing_or_harm_are_refused() {
     let table = [
-        ("{name: a.b/c, ca: {made: {directory: d}}}", "has neither requests nor pods"),
-        ("{name: a.b/c, ca: {}, pods: {}}", "needs one of files and made"),
-        ("{name: a.b/c, ca: {made: {directory: d}}, pods:}", "has no value"),
+        ("{name: a.b/c, ca: {selfSigned: {directory: d}}}", "has neither requests nor pods"),
+        ("{name: a.b/c, ca: {}, pods: {}}", "needs one of files and selfSigned"),
+        ("{name: a.b/c, ca: {selfSigned: {directory: d}}, pods:}", "has no value"),
         (
-            "{name: a.b/c, ca: {made: {directory: d}}, pods: {serviceNames: false}}",
+            "{name: a.b/c, ca: {selfSigned: {directory: d}}, pods: {serviceNames: false}}",
             "signers[0].pods: has neither trustDomain nor serviceNames",
         ),
         (
-            "{name: a.b/c, ca: {made: {directory: d}}, pods: {trustDomain: c}}, \
-             {name: a.b/d, ca: {made: {directory: d}}, pods: {trustDomain: d}}",
-            "signers[1].ca.made: another signer's CA is kept in the same directory",
+            "{name: a.b/c, ca: {selfSigned: {directory: d}}, pods: {trustDomain: c}}, \
+             {name: a.b/d, ca: {selfSigned: {directory: d}}, pods: {trustDomain: d}}",
+            "signers[1].ca.selfSigned: another signer's CA is kept in the same directory",
         ),
     ];
     for (signer, words) in table {

@@ -45,7 +45,7 @@ fn put_pair(dir: &Path, name: &str, minutes: i64) {
 
 fn custom() -> Custom {
     let text = "{apiVersion: windlass.dev/v1, kind: Signers, signers: [{name: example.com/pods, \
-                ca: {made: {directory: ca}}, pods: {trustDomain: example.com}}]}";
+                ca: {selfSigned: {directory: ca}}, pods: {trustDomain: example.com}}]}";
     Signers::parse(Path::new("/signers.yaml"), text).unwrap().signers.remove(0)
 }
 

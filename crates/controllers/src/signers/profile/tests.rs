@@ -9,7 +9,7 @@ use super::*;
 fn profile(fields: &str) -> RequestProfile {
     let text = format!(
         "{{apiVersion: windlass.dev/v1, kind: Signers, signers: [{{name: a.b/c, \
-         ca: {{made: {{directory: d}}}}, requests: {{usages: [client auth], longest: 1h, {fields}}}}}]}}"
+         ca: {{selfSigned: {{directory: d}}}}, requests: {{usages: [client auth], maxDuration: 1h, {fields}}}}}]}}"
     );
     let mut signers = Signers::parse(Path::new("f"), &text).unwrap().signers;
     signers.remove(0).requests.unwrap()

@@ -10,7 +10,7 @@ const CORP: &str = r#"
     dnsNames: ["{node}.corp.example", "{serviceAccount}.{namespace}.corp.example"]
     uris: ["spiffe://corp.example/{node}/*"]
     usages: [digital signature, server auth]
-    longest: 24h
+    maxDuration: 24h
     approval:
       automatic:
         users: [system:node:a, system:node:b, "system:serviceaccount:web:api"]

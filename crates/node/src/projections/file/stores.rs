@@ -65,21 +65,21 @@ impl Reader<'_> {
         });
         let passphrase = self.passphrase(&mut item, errors);
         let protection = Protection { at: item.at().clone(), passphrase, profile };
-        let kind = match (format.as_deref(), item.has("trust"), item.has("key")) {
+        let kind = match (format.as_deref(), item.has("trustAnchorsPath"), item.has("keyPath")) {
             (Some("PKCS12"), true, false) => pkcs12_trust(&mut item, protection, errors),
             (Some("JKS"), true, false) => jks_trust(&mut item, protection, errors),
             (Some("PKCS12"), false, true) => self.pkcs12_key(&mut item, protection, errors),
             (Some("JKS"), false, true) => {
                 let detail = "a key store is PKCS12, which every Java since 8 reads";
-                errors.forbidden(&item.child("key"), detail);
+                errors.forbidden(&item.child("keyPath"), detail);
                 return None;
             }
             (Some("PKCS12" | "JKS"), false, false) => {
-                errors.required(item.at(), "one of trust and key is required");
+                errors.required(item.at(), "one of trustAnchorsPath and keyPath is required");
                 return None;
             }
             (Some("PKCS12" | "JKS"), true, true) => {
-                errors.forbidden(item.at(), "only one of trust and key may be used");
+                errors.forbidden(item.at(), "only one of trustAnchorsPath and keyPath may be used");
                 return None;
             }
             (Some(other), ..) => {
@@ -88,9 +88,9 @@ impl Reader<'_> {
             }
             (None, ..) => return None,
         };
-        for name in ["alias", "chain"] {
+        for name in ["alias", "certificateChainPath"] {
             if item.take(name).is_some() {
-                errors.forbidden(&item.child(name), "is for key stores");
+                errors.forbidden(&item.child(name), "applies to key stores only");
             }
         }
         item.end(errors);
@@ -103,8 +103,8 @@ impl Reader<'_> {
         protection: Protection,
         errors: &mut Errors,
     ) -> Option<StoreKind> {
-        let key = path(item, "key", true, errors);
-        let chain = path(item, "chain", false, errors);
+        let key = path(item, "keyPath", true, errors);
+        let chain = path(item, "certificateChainPath", false, errors);
         let alias = item.text("alias", errors);
         if let Some(alias) = &alias
             && !(1..=MAX_ALIAS_CHARACTERS).contains(&alias.chars().count())
@@ -152,7 +152,7 @@ fn pkcs12_trust(
     protection: Protection,
     errors: &mut Errors,
 ) -> Option<StoreKind> {
-    let trust = path(item, "trust", true, errors);
+    let trust = path(item, "trustAnchorsPath", true, errors);
     let Protection { at, passphrase, profile } = protection;
     if passphrase.is_none() && profile.is_some() {
         errors.forbidden(&at.child("profile"), "nothing is protected without a password");
@@ -162,7 +162,7 @@ fn pkcs12_trust(
 }
 
 fn jks_trust(item: &mut Fields, protection: Protection, errors: &mut Errors) -> Option<StoreKind> {
-    let trust = path(item, "trust", true, errors);
+    let trust = path(item, "trustAnchorsPath", true, errors);
     if protection.profile.is_some() {
         errors.forbidden(&protection.at.child("profile"), "is for PKCS12");
     }

@@ -29,22 +29,22 @@ projections:
     - clusterTrustBundle: {signerName: example.com/web, labelSelector: {}, path: ca.pem}
     - podCertificate: {signerName: example.com/web, keyType: ECDSAP256, credentialBundlePath: web.pem}
     - secret: {name: extra, optional: true, items: [{key: a, path: extra/a, mode: 0400}]}
-  stores:
+  keystores:
   - path: truststore.p12
     format: PKCS12
-    trust: ca.pem
+    trustAnchorsPath: ca.pem
     password: changeit
     profile: LegacyDES
   - path: open.p12
     format: PKCS12
-    trust: ca.pem
+    trustAnchorsPath: ca.pem
   - path: truststore.jks
     format: JKS
-    trust: ca.pem
+    trustAnchorsPath: ca.pem
     password: changeit
   - path: keystore.p12
     format: PKCS12
-    key: web.pem
+    keyPath: web.pem
     password: secret-word
   notify:
   - signal: {name: HUP, pidFile: /run/web.pid}
@@ -275,102 +275,102 @@ fn whatever_is_wrong_is_told_with_its_place() {
         (
             "path: truststore.p12",
             "path: ca.pem",
-            r#"projections[0].stores[0].path: Invalid value: "ca.pem": conflicting duplicate paths: ca.pem"#,
+            r#"projections[0].keystores[0].path: Invalid value: "ca.pem": conflicting duplicate paths: ca.pem"#,
         ),
         (
             "path: truststore.p12",
             "path: web.pem/a",
-            r#"projections[0].stores[0].path: Invalid value: "web.pem/a": conflicting duplicate paths: web.pem/a"#,
+            r#"projections[0].keystores[0].path: Invalid value: "web.pem/a": conflicting duplicate paths: web.pem/a"#,
         ),
         (
             "path: truststore.p12",
             "path: open.p12",
-            r#"projections[0].stores[1].path: Invalid value: "open.p12": conflicting duplicate paths: open.p12"#,
+            r#"projections[0].keystores[1].path: Invalid value: "open.p12": conflicting duplicate paths: open.p12"#,
         ),
         (
             "path: truststore.p12",
             "path: /a",
-            r#"projections[0].stores[0].path: Invalid value: "/a": invalid path: must be relative path: /a"#,
+            r#"projections[0].keystores[0].path: Invalid value: "/a": invalid path: must be relative path: /a"#,
         ),
         (
-            "key: web.pem",
-            "key: missing.pem",
-            r#"projections[0].stores[3].key: Not found: "missing.pem": no source of this volume has this path"#,
+            "keyPath: web.pem",
+            "keyPath: missing.pem",
+            r#"projections[0].keystores[3].keyPath: Not found: "missing.pem": no source of this volume has this path"#,
         ),
         (
-            "key: web.pem",
-            "key: open.p12",
-            r#"projections[0].stores[3].key: Not found: "open.p12": no source of this volume has this path"#,
+            "keyPath: web.pem",
+            "keyPath: open.p12",
+            r#"projections[0].keystores[3].keyPath: Not found: "open.p12": no source of this volume has this path"#,
         ),
         (
-            "key: web.pem",
-            "key: web.pem\n    trust: ca.pem",
-            "projections[0].stores[3]: Forbidden: only one of trust and key may be used",
+            "keyPath: web.pem",
+            "keyPath: web.pem\n    trustAnchorsPath: ca.pem",
+            "projections[0].keystores[3]: Forbidden: only one of trustAnchorsPath and keyPath may be used",
         ),
         (
-            "key: web.pem",
-            "chain: web.pem",
-            "projections[0].stores[3]: Required value: one of trust and key is required",
+            "keyPath: web.pem",
+            "certificateChainPath: web.pem",
+            "projections[0].keystores[3]: Required value: one of trustAnchorsPath and keyPath is required",
         ),
         (
-            "format: JKS\n    trust: ca.pem",
-            "format: JKS\n    key: web.pem",
-            "projections[0].stores[2].key: Forbidden: a key store is PKCS12, which every Java since 8 reads",
+            "format: JKS\n    trustAnchorsPath: ca.pem",
+            "format: JKS\n    keyPath: web.pem",
+            "projections[0].keystores[2].keyPath: Forbidden: a key store is PKCS12, which every Java since 8 reads",
         ),
         (
             "format: JKS",
             "format: BKS",
-            r#"projections[0].stores[2].format: Unsupported value: "BKS": supported values: "PKCS12", "JKS""#,
+            r#"projections[0].keystores[2].format: Unsupported value: "BKS": supported values: "PKCS12", "JKS""#,
         ),
         (
             "format: JKS",
             "format: JKS\n    profile: LegacyDES",
-            "projections[0].stores[2].profile: Forbidden: is for PKCS12",
+            "projections[0].keystores[2].profile: Forbidden: is for PKCS12",
         ),
         (
             "format: JKS",
             "format: JKS\n    alias: a",
-            "projections[0].stores[2].alias: Forbidden: is for key stores",
+            "projections[0].keystores[2].alias: Forbidden: applies to key stores only",
         ),
         (
             "profile: LegacyDES",
             "profile: Best",
-            r#"projections[0].stores[0].profile: Unsupported value: "Best": supported values: "LegacyRC2", "LegacyDES", "Modern2023""#,
+            r#"projections[0].keystores[0].profile: Unsupported value: "Best": supported values: "LegacyRC2", "LegacyDES", "Modern2023""#,
         ),
         (
             "path: open.p12",
             "path: open.p12\n    profile: LegacyDES",
-            "projections[0].stores[1].profile: Forbidden: nothing is protected without a password",
+            "projections[0].keystores[1].profile: Forbidden: nothing is protected without a password",
         ),
         (
             "password: secret-word",
             "alias: web",
-            "projections[0].stores[3]: Required value: one of password and passwordFile is required",
+            "projections[0].keystores[3]: Required value: one of password and passwordFile is required",
         ),
         (
             "password: secret-word",
             "password: \"\"",
-            r#"projections[0].stores[3].password: Invalid value: "<value omitted>": a keystore password has between 1 and 128 characters"#,
+            r#"projections[0].keystores[3].password: Invalid value: "<value omitted>": a keystore password has between 1 and 128 characters"#,
         ),
         (
             "password: secret-word",
             "password: 1234567",
-            r#"projections[0].stores[3].password: Invalid value: "number": must be of type string"#,
+            r#"projections[0].keystores[3].password: Invalid value: "number": must be of type string"#,
         ),
         (
             "password: secret-word",
             "password: secret-word\n    passwordFile: /p",
-            "projections[0].stores[3]: Forbidden: only one of password and passwordFile may be used",
+            "projections[0].keystores[3]: Forbidden: only one of password and passwordFile may be used",
         ),
         (
             "password: secret-word",
             "passwordFile: p",
-            r#"projections[0].stores[3].passwordFile: Invalid value: "p": must be an absolute path"#,
+            r#"projections[0].keystores[3].passwordFile: Invalid value: "p": must be an absolute path"#,
         ),
         (
             "password: secret-word",
             "password: secret-word\n    alias: \"\"",
-            r#"projections[0].stores[3].alias: Invalid value: "": must have between 1 and 4096 characters"#,
+            r#"projections[0].keystores[3].alias: Invalid value: "": must have between 1 and 4096 characters"#,
         ),
         // Notifications.
         (
@@ -487,7 +487,7 @@ fn what_is_no_document_is_told_as_such() {
 fn with_an_object_of_unknown_keys_any_path_may_come() {
     let text = WHOLE
         .replace(", items: [{key: a, path: extra/a, mode: 0400}]", "")
-        .replace("key: web.pem", "key: tls.key\n    chain: tls.crt");
+        .replace("keyPath: web.pem", "keyPath: tls.key\n    certificateChainPath: tls.crt");
     let found = parse(text.as_bytes(), &Files::default()).unwrap();
     let StoreKind::Pkcs12Key { key, chain, .. } = &found[0].stores[3].kind else { panic!() };
     assert_eq!((key.as_str(), chain.as_ref().unwrap().as_str()), ("tls.key", "tls.crt"));

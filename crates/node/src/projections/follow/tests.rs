@@ -101,7 +101,7 @@ async fn another_password_is_another_projection() {
     let dir = tempfile::tempdir().unwrap();
     let password = dir.path().join("password");
     let more = format!(
-        "  stores: [{{path: t.jks, format: JKS, trust: ca.pem, passwordFile: {}}}]\n",
+        "  keystores: [{{path: t.jks, format: JKS, trustAnchorsPath: ca.pem, passwordFile: {}}}]\n",
         password.display()
     );
     let mut world = World::new(&file(&["a"], &more));

@@ -16,13 +16,13 @@ projections:
     - podCertificate: {signerName: example.com/web, keyType: ECDSAP256, credentialBundlePath: web.pem}
     - podCertificate: {signerName: example.com/web, keyType: ECDSAP256, keyPath: tls.key, certificateChainPath: tls.crt}
     - secret: {name: extra, optional: true, items: [{key: ca, path: extra.pem}]}
-  stores:
-  - {path: stores/trust.p12, format: PKCS12, trust: ca.pem, password: changeit}
-  - {path: stores/open.p12, format: PKCS12, trust: ca.pem}
-  - {path: stores/trust.jks, format: JKS, trust: ca.pem, password: changeit}
-  - {path: stores/key.p12, format: PKCS12, key: web.pem, password: changeit, profile: LegacyRC2}
-  - {path: stores/pair.p12, format: PKCS12, key: tls.key, chain: tls.crt, alias: pair, password: changeit}
-  - {path: stores/extra.jks, format: JKS, trust: extra.pem, password: changeit}
+  keystores:
+  - {path: stores/trust.p12, format: PKCS12, trustAnchorsPath: ca.pem, password: changeit}
+  - {path: stores/open.p12, format: PKCS12, trustAnchorsPath: ca.pem}
+  - {path: stores/trust.jks, format: JKS, trustAnchorsPath: ca.pem, password: changeit}
+  - {path: stores/key.p12, format: PKCS12, keyPath: web.pem, password: changeit, profile: LegacyRC2}
+  - {path: stores/pair.p12, format: PKCS12, keyPath: tls.key, certificateChainPath: tls.crt, alias: pair, password: changeit}
+  - {path: stores/extra.jks, format: JKS, trustAnchorsPath: extra.pem, password: changeit}
 "#;
 
 struct Inputs {

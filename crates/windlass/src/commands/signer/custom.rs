@@ -197,13 +197,13 @@ mod tests {
     #[test]
     fn what_is_in_the_file_is_said() {
         let documents = documents(
-            "{name: a.b/tls, ca: {made: {directory: d}}, publish: {}, requests: {\
+            "{name: a.b/tls, ca: {selfSigned: {directory: d}}, publish: {}, requests: {\
              commonNames: ['*.a.b'], dnsNames: ['*.a.b', a.b], ipAddresses: [10.0.0.0/8], \
              usages: [server auth, digital signature], requiredUsages: [server auth], \
-             keyTypes: [ECDSAP256, RSA4096], longest: 36h, lifetime: 90m, chain: false, \
+             keyTypes: [ECDSAP256, RSA4096], maxDuration: 36h, duration: 90m, includeChain: false, \
              approval: {automatic: {users: [jane], groups: [g1, g2]}}}},\
-             {name: a.b/pods, ca: {made: {directory: e}}, pods: {trustDomain: a.b, \
-             serviceNames: true, namespaces: [web], serviceAccounts: [db/x], longest: 2h}}",
+             {name: a.b/pods, ca: {selfSigned: {directory: e}}, pods: {trustDomain: a.b, \
+             serviceNames: true, namespaces: [web], serviceAccounts: [db/x], maxDuration: 2h}}",
         );
         let [tls, pods] = documents.as_slice() else { panic!() };
         assert_eq!(tls.trust_distribution, ["ClusterTrustBundle a.b:tls:anchors"]);

@@ -88,8 +88,8 @@ impl Known {
     /// One of the user's own.
     pub fn custom(custom: &Custom) -> Self {
         let requests =
-            custom.requests.as_ref().map(|profile| ("requests.longest", profile.longest));
-        let pods = custom.pods.as_ref().map(|profile| ("pods.longest", profile.longest));
+            custom.requests.as_ref().map(|profile| ("requests.maxDuration", profile.longest));
+        let pods = custom.pods.as_ref().map(|profile| ("pods.maxDuration", profile.longest));
         let shared = custom.requests.iter().flat_map(RequestProfile::shared_wildcards);
         Self {
             shared_wildcards: shared.map(|(field, each)| format!("{field} {each}")).collect(),

@@ -269,7 +269,7 @@ fn what_expires_is_left_out_when_it_does() {
         metric(&page, name).ok_or(format!("no {name} in {page}"))
     };
     let certificates = "windlass_bundle_certificates{bundle=\"roots\"}";
-    let expiry = "windlass_bundle_earliest_expiry_seconds{bundle=\"roots\"}";
+    let expiry = "windlass_bundle_earliest_expiration_timestamp_seconds{bundle=\"roots\"}";
     let is = |name: &str, value: f64| {
         wait_for(|| match told(name)? {
             found if (found - value).abs() < 1.0 => Ok(()),

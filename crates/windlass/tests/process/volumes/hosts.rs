@@ -157,8 +157,8 @@ fn a_mistake_in_the_file_changes_nothing() {
     let (tls, file) = (world.path().join("tls"), world.path().join("projections.yaml"));
     let (before, good) = (files(&tls), read(&file));
 
-    fs::write(&file, good.replace("key: web.pem", "key: web.key")).unwrap();
-    let wrong = "projections[0].stores[1].key: Not found: \"web.key\"";
+    fs::write(&file, good.replace("keyPath: web.pem", "keyPath: web.key")).unwrap();
+    let wrong = "projections[0].keystores[1].keyPath: Not found: \"web.key\"";
     let problem = |said: &serde_json::Value| said["volumes"]["fileProblem"].clone();
     let said = world.says("the mistake is not told", |said| !problem(said).is_null());
     assert!(problem(&said).as_str().unwrap().contains(wrong), "{said}");
@@ -174,7 +174,7 @@ fn a_mistake_in_the_file_changes_nothing() {
     fs::write(
         &file,
         good.replace("path: ca.pem", "path: roots.pem")
-            .replace("trust: ca.pem", "trust: roots.pem"),
+            .replace("trustAnchorsPath: ca.pem", "trustAnchorsPath: roots.pem"),
     )
     .unwrap();
     world.says("the mistake is still told", |said| problem(said).is_null());

@@ -25,7 +25,7 @@ apiVersion: windlass.dev/v1
 kind: Signers
 signers:
 - name: example.com/workloads
-  ca: {made: {directory: ca/workloads}}
+  ca: {selfSigned: {directory: ca/workloads}}
   pods: {trustDomain: example.com}
   publish: {name: anchors}
 ";

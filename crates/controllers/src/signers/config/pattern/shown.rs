@@ -38,7 +38,7 @@ mod tests {
     #[test]
     fn patterns_look_as_they_were_written() {
         let text = "{apiVersion: windlass.dev/v1, kind: Signers, signers: [{name: a.b/c, \
-            ca: {made: {directory: d}}, requests: {usages: [any], longest: 1h, \
+            ca: {selfSigned: {directory: d}}, requests: {usages: [any], maxDuration: 1h, \
             commonNames: ['*', '*.a.b', jane], dnsNames: ['*.a.b', a.b, '{node}.a.b'], \
             emailAddresses: ['*@a.b', jane@a.b], uris: ['spiffe://a/*', 'urn:x:y'], \
             ipAddresses: [10.0.0.0/8, 192.0.2.7, '2001:db8::/32', '::1', 0.0.0.0/0]}}]}";

@@ -198,12 +198,12 @@ fn times_are_those_that_the_api_wants() {
         ("", 86_400, day, 950),
         ("", 7_862_400, day, 950),
         ("", 3600, 60, 39),
-        ("longest: 2h", 86_400, 120, 79),
-        ("longest: 2h", 3600, 60, 39),
+        ("maxDuration: 2h", 86_400, 120, 79),
+        ("maxDuration: 2h", 3600, 60, 39),
         ("refreshAfter: 0.5", 3600, 60, 30),
         ("refreshAfter: 0.01", 3600, 60, 10),
         ("refreshAfter: 0.99", 3600, 60, 50),
-        ("longest: 2184h", 7_862_400, 91 * day, 86_486),
+        ("maxDuration: 2184h", 7_862_400, 91 * day, 86_486),
     ];
     let start = NOW - Duration::minutes(2);
     for (line, asked, life, renewal) in table {
@@ -218,7 +218,7 @@ fn times_are_those_that_the_api_wants() {
     }
     let mut unsaid = request(json!({}));
     unsaid.data["spec"].as_object_mut().unwrap().remove("maxExpirationSeconds");
-    let profile = profile(&["trustDomain: example.com", "longest: 48h"]);
+    let profile = profile(&["trustDomain: example.com", "maxDuration: 48h"]);
     let (leaf, _) = leaf(answer(&unsaid, &profile));
     assert_eq!(leaf.not_after() - leaf.not_before(), Duration::DAY);
 }

@@ -47,7 +47,7 @@ fn with(ca: Ca, change: impl FnOnce(&mut Files)) -> Ca {
 /// Kubernetes' own signers and one that signs requests for up to a day, and publishes.
 fn facts(ca: Ca) -> Facts {
     let text = "{apiVersion: windlass.dev/v1, kind: Signers, signers: [{name: a.b/c, publish: {}, \
-        ca: {made: {directory: /nowhere/ca}}, requests: {usages: [any], longest: 24h}}]}";
+        ca: {selfSigned: {directory: /nowhere/ca}}, requests: {usages: [any], maxDuration: 24h}}]}";
     let Signers { signers } = Signers::parse(Path::new("signers.yaml"), text).unwrap();
     let mut known = Known::built_in(None);
     known.extend(signers.iter().map(|custom| Known { ca: ca.clone(), ..Known::custom(custom) }));
@@ -112,7 +112,7 @@ fn cas_are_looked_at() {
             files(Span::hours(23)),
             &[
                 "warning a.b/c: ca.crt expires in 23h, at 2026-06-02T11:00:00Z",
-                "warning a.b/c: requests.longest is 24h, but ca.crt ends sooner, at 2026-06-02T11:00:00Z",
+                "warning a.b/c: requests.maxDuration is 24h, but ca.crt ends sooner, at 2026-06-02T11:00:00Z",
             ],
         ),
         (files(-Span::SECOND), &["error a.b/c: ca.crt expired at 2026-06-01T11:59:59Z"]),
@@ -280,7 +280,7 @@ fn wildcards_that_several_share_are_told() {
     let text = |names: &str, who: &str| {
         format!(
             "{{apiVersion: windlass.dev/v1, kind: Signers, signers: [{{name: a.b/c, \
-             ca: {{made: {{directory: /nowhere/ca}}}}, requests: {{usages: [any], longest: 24h, \
+             ca: {{selfSigned: {{directory: /nowhere/ca}}}}, requests: {{usages: [any], maxDuration: 24h, \
              dnsNames: [{names}], uris: ['spiffe://a/*'], approval: {who}}}}}]}}"
         )
     };
